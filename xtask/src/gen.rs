@@ -111,6 +111,8 @@ fn generate(root: &Path, api: &Api) -> anyhow::Result<BTreeMap<String, Vec<u8>>>
         Flavour::Messages => config.compile_fds(compiler.file_descriptor_set()),
         Flavour::ServiceAndDescriptors => {
             config.enable_type_names().btree_map(["."]);
+            // Thousands of objects are pieces of one buffer.
+            config.bytes([".kvmlet.node.v1.ListObjectsResponse.items"]);
             tonic_prost_build::configure()
                 .out_dir(&scratch)
                 .build_transport(false)

@@ -19,6 +19,7 @@ use agent_sources::{
     ObjectScale, ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::{ObjectKey, Page, StoredObject};
+use prost::bytes::Bytes;
 use tracing::warn;
 
 use crate::agent::Agent;
@@ -80,7 +81,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         &self,
         (kind, namespace): (&str, Option<&str>),
         choice: &mut dyn Choice,
-    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
+    ) -> Result<ObjectsListed<Bytes>, ApiError> {
         self.texts_of(kind_of(kind)?, namespace, choice)
     }
 

@@ -3,7 +3,8 @@
 //! As on an API server, a manager that changes a field by an update owns it from then on, and whoever owned it before
 //! does not any more. Lists are one field each, as those of Kubernetes' custom resources are by default.
 
-use proto_node::meta::ManagedFieldsEntry;
+use proto_node::meta::{ManagedFieldsEntry, ObjectMeta};
+use proto_node::to_json;
 use serde_json::{Map, Value};
 
 use crate::object::Object;
@@ -18,19 +19,7 @@ const ANCIENT: &str = "ancient-changes";
 
 const UPDATE: &str = "Update";
 
-/// Fields of metadata that nobody owns: the name of the object, and what the server sets.
-const UNOWNED: [&str; 10] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
+const METADATA: &str = "metadata";
 
 /// Who writes an object.
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +57,10 @@ pub fn manage(before: Option<&Object>, after: &mut Object, manager: &Manager<'_>
         after.metadata.managed_fields.clear();
         return;
     }
-    let new = fields_of(after);
-    let old = before.map(fields_of).unwrap_or_default();
-    let changed = changed(&old, &new);
+    let new = Fields::of(after);
+    let old = before.map(Fields::of);
+    let changed = new.changed_since(old.as_ref());
+    let is_there = |name: &str| new.get(name);
     let entries = before.map(|before| before.metadata.managed_fields.clone());
     let mut entries = entries.unwrap_or_default();
     let subresource = match manager.part {
@@ -88,11 +78,11 @@ pub fn manage(before: Option<&Object>, after: &mut Object, manager: &Manager<'_>
         // An entry that cannot be read owns nothing.
         let set = serde_json::from_slice(&entry.fields_v1).unwrap_or_default();
         if is_own(entry) {
-            own = still_there(&set, &new);
+            own = still_there(&set, is_there);
             return false;
         }
-        let set = still_there(&without(set, &changed), &new);
-        entry.fields_v1 = Value::Object(set.clone()).to_string().into_bytes();
+        let set = still_there(&without(set, &changed), is_there);
+        entry.fields_v1 = text_of(&set);
         !set.is_empty()
     });
     add(&mut own, changed);
@@ -103,7 +93,7 @@ pub fn manage(before: Option<&Object>, after: &mut Object, manager: &Manager<'_>
             api_version: after.api_version.clone(),
             time: manager.now.to_owned(),
             fields_type: String::from("FieldsV1"),
-            fields_v1: Value::Object(own).to_string().into_bytes(),
+            fields_v1: text_of(&own),
             subresource: subresource.to_owned(),
         });
     }
@@ -111,42 +101,92 @@ pub fn manage(before: Option<&Object>, after: &mut Object, manager: &Manager<'_>
     after.metadata.managed_fields = entries;
 }
 
-/// The fields of an object that somebody may own.
-fn fields_of(object: &Object) -> Map<String, Value> {
-    let Value::Object(mut fields) = object.to_json() else {
-        return Map::new();
-    };
-    fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
-    if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-        metadata.retain(|name, _| !UNOWNED.contains(&name.as_str()));
-    }
-    fields
+/// A set of fields as JSON text.
+fn text_of(set: &Map<String, Value>) -> Vec<u8> {
+    serde_json::to_vec(set).expect("a JSON object has a text")
 }
 
-/// The set of fields that are there and were not, or had another value.
-fn changed(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
-    let none = Map::new();
-    let mut set = Map::new();
-    for (name, value) in new {
-        let before = old.get(name);
-        if before == Some(value) {
-            continue;
-        }
-        let within = match value {
-            Value::Object(members) if !members.is_empty() => {
-                let before = before.and_then(Value::as_object).unwrap_or(&none);
-                let within = changed(before, members);
-                // Members that are gone are nobody's.
-                if within.is_empty() {
-                    continue;
-                }
-                within
-            }
-            _ => Map::new(),
+/// The fields of an object that somebody may own: some of its metadata, and all others as they stand in it.
+struct Fields<'o> {
+    metadata: Value,
+    content: &'o Map<String, Value>,
+}
+
+impl<'o> Fields<'o> {
+    fn of(object: &'o Object) -> Self {
+        // Field by field: what is new in metadata is owned or not, and has to be told here.
+        let ObjectMeta {
+            generate_name,
+            labels,
+            annotations,
+            owner_references,
+            finalizers,
+            // The name of the object, and what the server sets.
+            name: _,
+            namespace: _,
+            self_link: _,
+            uid: _,
+            resource_version: _,
+            generation: _,
+            creation_timestamp: _,
+            deletion_timestamp: _,
+            deletion_grace_period_seconds: _,
+            managed_fields: _,
+        } = &object.metadata;
+        let owned = ObjectMeta {
+            generate_name: generate_name.clone(),
+            labels: labels.clone(),
+            annotations: annotations.clone(),
+            owner_references: owner_references.clone(),
+            finalizers: finalizers.clone(),
+            ..ObjectMeta::default()
         };
-        set.insert(format!("f:{name}"), Value::Object(within));
+        Self {
+            metadata: to_json(&owned),
+            content: &object.content,
+        }
     }
-    set
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        match name {
+            METADATA => Some(&self.metadata),
+            name => self.content.get(name),
+        }
+    }
+
+    /// The set of fields that are there and were not, or had another value.
+    fn changed_since(&self, before: Option<&Self>) -> Map<String, Value> {
+        let mut set = Map::new();
+        let metadata = std::iter::once((METADATA, &self.metadata));
+        let content = self.content.iter();
+        for (name, value) in metadata.chain(content.map(|(name, value)| (name.as_str(), value))) {
+            let before = before.and_then(|before| before.get(name));
+            note_changed(&mut set, name, before, value);
+        }
+        set
+    }
+}
+
+/// Adds a field to a set, unless it is as it was before.
+fn note_changed(set: &mut Map<String, Value>, name: &str, before: Option<&Value>, value: &Value) {
+    if before == Some(value) {
+        return;
+    }
+    let mut within = Map::new();
+    if let Value::Object(members) = value
+        && !members.is_empty()
+    {
+        let before = before.and_then(Value::as_object);
+        for (name, value) in members {
+            let before = before.and_then(|before| before.get(name));
+            note_changed(&mut within, name, before, value);
+        }
+        // Members that are gone are nobody's.
+        if within.is_empty() {
+            return;
+        }
+    }
+    set.insert(format!("f:{name}"), Value::Object(within));
 }
 
 /// A set of fields, without those of another.
@@ -166,17 +206,21 @@ fn without(mut set: Map<String, Value>, taken: &Map<String, Value>) -> Map<Strin
     set
 }
 
-/// A set of fields, without those that an object does not have any more.
-fn still_there(set: &Map<String, Value>, object: &Map<String, Value>) -> Map<String, Value> {
+/// A set of fields, without those that are not there any more; `find` finds one.
+fn still_there<'o>(
+    set: &Map<String, Value>,
+    find: impl Fn(&str) -> Option<&'o Value>,
+) -> Map<String, Value> {
     let mut left = Map::new();
     for (name, within) in set {
-        let value = name.strip_prefix("f:").and_then(|name| object.get(name));
+        let value = name.strip_prefix("f:").and_then(&find);
         let (Some(value), Some(members)) = (value, within.as_object()) else {
             continue;
         };
         let kept = match value.as_object() {
             Some(value) if !members.is_empty() => {
-                let kept = still_there(members, value);
+                let find: &dyn Fn(&str) -> Option<&'o Value> = &|name| value.get(name);
+                let kept = still_there(members, find);
                 if kept.is_empty() {
                     continue;
                 }
@@ -227,7 +271,7 @@ fn merge_ancient(entries: &mut Vec<ManagedFieldsEntry>) {
     if let Some(mut entry) = merged {
         ANCIENT.clone_into(&mut entry.manager);
         entry.subresource.clear();
-        entry.fields_v1 = Value::Object(all).to_string().into_bytes();
+        entry.fields_v1 = text_of(&all);
         entries.insert(0, entry);
     }
 }

@@ -1,7 +1,8 @@
 //! One object of any kind.
 
 use proto_node::meta::{ObjectMeta, OwnerReference};
-use proto_node::{DecodeError, from_json, to_json};
+use proto_node::{DecodeError, append_json, from_json, to_json};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Names one object. Kinds have different names whatever their group, so the group is not needed.
@@ -76,6 +77,26 @@ impl Object {
         Value::Object(object)
     }
 
+    /// The JSON form as text, made without a copy of the object.
+    #[must_use]
+    pub fn to_text(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        text.extend_from_slice(b"{\"apiVersion\":");
+        append(&mut text, &self.api_version);
+        text.extend_from_slice(b",\"kind\":");
+        append(&mut text, &self.kind);
+        text.extend_from_slice(b",\"metadata\":");
+        append_json(&self.metadata, &mut text);
+        for (name, value) in &self.content {
+            text.push(b',');
+            append(&mut text, name);
+            text.push(b':');
+            append(&mut text, value);
+        }
+        text.push(b'}');
+        text
+    }
+
     /// Its name.
     #[must_use]
     pub fn id(&self) -> ObjectId {
@@ -114,6 +135,10 @@ impl Object {
     pub fn text(&self, path: &[&str]) -> &str {
         self.at(path).and_then(Value::as_str).unwrap_or_default()
     }
+}
+
+fn append(text: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(text, value).expect("a vector takes all that is written");
 }
 
 /// The owner that manages an object, if it has one.

@@ -2,6 +2,7 @@
 
 use agent_domain::{FieldError, Rule, check_metadata};
 use proto_node::meta::ObjectMeta;
+use proto_node::to_json;
 use serde_json::Value;
 
 use crate::kind::table::Kinds;
@@ -189,7 +190,7 @@ pub fn update(
         }
     }
     check_finalizers(&present.metadata, &object.metadata)?;
-    if object.to_json() == present.to_json() {
+    if is_same(&object, present) {
         return Ok(Written::Unchanged);
     }
     check(kind, &mut object)?;
@@ -317,6 +318,14 @@ fn with_status(
         }
     }
     Ok(object)
+}
+
+/// Whether two objects are the same to whoever reads them: what is empty is as good as left out.
+fn is_same(one: &Object, other: &Object) -> bool {
+    one.api_version == other.api_version
+        && one.kind == other.kind
+        && one.content == other.content
+        && (one.metadata == other.metadata || to_json(&one.metadata) == to_json(&other.metadata))
 }
 
 /// Everything whose change counts as a generation.

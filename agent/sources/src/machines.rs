@@ -76,7 +76,7 @@ impl<R: MachineRegistry> MachineCalls<R> {
             .0
             .change_machine((&namespace, &machine.name), wish, &by)?;
         Ok(ChangeStateResponse {
-            object: changed.to_json().to_string().into_bytes(),
+            object: changed.to_text(),
         })
     }
 }

@@ -6,6 +6,7 @@ mod tests;
 
 use agent_domain::Owner;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
+use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
@@ -170,7 +171,7 @@ pub trait ObjectRegistry: Registry {
         &self,
         kind: (&str, Option<&str>),
         choice: &mut dyn Choice,
-    ) -> Result<ObjectsListed<Vec<u8>>, ApiError>;
+    ) -> Result<ObjectsListed<Bytes>, ApiError>;
 
     /// Some objects of a kind: those after an object (namespace and name), which need not be there any more, or the first.
     /// There are none only at the end.

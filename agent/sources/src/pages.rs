@@ -69,7 +69,8 @@ impl Pager {
             return false;
         }
         self.left -= 1;
-        self.last = (key.0.to_owned(), key.1.to_owned());
+        key.0.clone_into(&mut self.last.0);
+        key.1.clone_into(&mut self.last.1);
         true
     }
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use agent_objects::{Kinds, ObjectId};
 use hyper_util::rt::TokioIo;
+use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::{
@@ -272,13 +273,13 @@ impl ObjectRegistry for FakeRegistry {
         &self,
         (kind, _): (&str, Option<&str>),
         choice: &mut dyn Choice,
-    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
+    ) -> Result<ObjectsListed<Bytes>, ApiError> {
         let listed = self.list_objects(kind)?;
         let items = listed.items.into_iter();
         let chosen = items.filter_map(|object| {
             let json = object.to_json().to_string().into_bytes();
             (choice.wants(&object.metadata) && choice.keeps(&object.metadata, &json))
-                .then_some(json)
+                .then_some(Bytes::from(json))
         });
         Ok(ObjectsListed {
             version: listed.version,

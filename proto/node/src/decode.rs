@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::{DecodeError as DecodeError64, Engine};
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{Message, Name};
+use serde_json::Value;
 
+use crate::look::{Look, Tree};
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width, schema};
 use crate::tree::{Node, path_segment};
 
@@ -41,12 +43,15 @@ impl std::error::Error for DecodeError {}
 /// # Errors
 /// All fields that are unknown or have the wrong type.
 pub fn from_node<M: Message + Name + Default>(node: &Node) -> Result<M, Vec<DecodeError>> {
+    typed_of(node)
+}
+
+/// The same of any tree.
+pub(crate) fn typed_of<M: Message + Name + Default>(
+    tree: &impl Tree,
+) -> Result<M, Vec<DecodeError>> {
     let schema = schema();
-    typed(&wire_from_node(
-        schema,
-        schema.message(&M::full_name()),
-        node,
-    )?)
+    typed(&wire_of(schema, schema.message(&M::full_name()), tree)?)
 }
 
 /// The message of generated code.
@@ -60,19 +65,44 @@ pub(crate) fn typed<M: Message + Default>(bytes: &[u8]) -> Result<M, Vec<DecodeE
 }
 
 /// The bytes of a value on the wire, by the descriptor of its message alone. Fields stand in the order of their numbers.
-pub(crate) fn wire_from_node(
+pub(crate) fn wire_of(
     schema: &Schema,
     message: &MessageSchema,
-    node: &Node,
+    tree: &impl Tree,
 ) -> Result<Vec<u8>, Vec<DecodeError>> {
     let mut decoder = Decoder {
         schema,
         errors: Vec::new(),
         unknown: None,
     };
-    let bytes = decoder.message(message, node, &Path::Root);
+    let bytes = decoder.message(message, tree, &Path::Root);
     if decoder.errors.is_empty() {
         Ok(bytes)
+    } else {
+        Err(decoder.errors)
+    }
+}
+
+/// The same of members that some fields are encoded of already: `known` are those fields, by their numbers.
+pub(crate) fn wire_of_members<'m, T: Tree + 'm>(
+    schema: &Schema,
+    message: &MessageSchema,
+    known: &[(u32, &[u8])],
+    members: impl Iterator<Item = (&'m str, &'m T)>,
+) -> Result<Vec<u8>, Vec<DecodeError>> {
+    let mut decoder = Decoder {
+        schema,
+        errors: Vec::new(),
+        unknown: None,
+    };
+    let mut fields = Fields::default();
+    for (number, bytes) in known {
+        let value = WireValue::Bytes(Cow::Borrowed(*bytes));
+        fields.add(*number, |out| value.write(*number, out));
+    }
+    decoder.members(message, members, &Path::Root, &mut fields);
+    if decoder.errors.is_empty() {
+        Ok(fields.in_order())
     } else {
         Err(decoder.errors)
     }
@@ -82,14 +112,14 @@ pub(crate) fn wire_from_node(
 pub(crate) fn wire_and_unknown(
     schema: &Schema,
     message: &MessageSchema,
-    node: &Node,
+    tree: &impl Tree,
 ) -> Result<(Vec<u8>, Vec<Unknown>), Vec<DecodeError>> {
     let mut decoder = Decoder {
         schema,
         errors: Vec::new(),
         unknown: Some(Vec::new()),
     };
-    let bytes = decoder.message(message, node, &Path::Root);
+    let bytes = decoder.message(message, tree, &Path::Root);
     if decoder.errors.is_empty() {
         Ok((bytes, decoder.unknown.unwrap_or_default()))
     } else {
@@ -106,7 +136,7 @@ pub(crate) struct Unknown {
     /// Its name.
     pub(crate) name: String,
     /// What it is set to.
-    pub(crate) value: Node,
+    pub(crate) value: Value,
 }
 
 /// A step into a JSON value.
@@ -194,21 +224,32 @@ impl Decoder<'_> {
         }
     }
 
-    fn wrong_type(&mut self, path: &Path<'_>, wanted: &str, node: &Node) {
+    fn wrong_type(&mut self, path: &Path<'_>, wanted: &str, tree: &impl Tree) {
         let message = format!(
             "{} in body must be of type {wanted}: {:?}",
             path.render(false),
-            node.type_name()
+            tree.look().type_name()
         );
         self.error(path, message);
     }
 
-    fn message(&mut self, schema: &MessageSchema, node: &Node, path: &Path<'_>) -> Vec<u8> {
-        let Node::Map(members) = node else {
-            self.wrong_type(path, "object", node);
+    fn message<T: Tree>(&mut self, schema: &MessageSchema, tree: &T, path: &Path<'_>) -> Vec<u8> {
+        let Look::Map(members) = tree.look() else {
+            self.wrong_type(path, "object", tree);
             return Vec::new();
         };
         let mut fields = Fields::default();
+        self.members(schema, members, path, &mut fields);
+        fields.in_order()
+    }
+
+    fn members<'m, T: Tree + 'm>(
+        &mut self,
+        schema: &MessageSchema,
+        members: impl Iterator<Item = (&'m str, &'m T)>,
+        path: &Path<'_>,
+        fields: &mut Fields,
+    ) {
         for (name, value) in members {
             let here = Path::Field(path, name);
             let Some(field) = schema.fields.iter().find(|field| field.name() == name) else {
@@ -217,8 +258,8 @@ impl Decoder<'_> {
                     Some(unknown) => unknown.push(Unknown {
                         path: full,
                         above: path.steps(),
-                        name: name.clone(),
-                        value: value.clone(),
+                        name: name.to_owned(),
+                        value: value.to_value(),
                     }),
                     None => self.error(&here, format!("unknown field {full:?}")),
                 }
@@ -226,28 +267,27 @@ impl Decoder<'_> {
             };
             fields.add(field.number, |out| self.field(field, value, &here, out));
         }
-        fields.in_order()
     }
 
     /// Appends a field, unless it counts as absent or is wrong.
-    fn field(&mut self, field: &FieldSchema, node: &Node, path: &Path<'_>, out: &mut Vec<u8>) {
+    fn field(&mut self, field: &FieldSchema, tree: &impl Tree, path: &Path<'_>, out: &mut Vec<u8>) {
         // An object must be an object; everything else may be null for absent, as clients of
         // Kubernetes write `creationTimestamp: null`.
         let is_object = field.shape == Shape::Single && field.form().is_some();
-        if *node == Node::Null && !is_object {
+        if matches!(tree.look(), Look::Null) && !is_object {
             return;
         }
         match field.shape {
             Shape::Single => {
-                if let Some(value) = self.value(field, node, path)
-                    && (field.descriptor.supports_presence() || !value.is_default())
+                if let Some(value) = self.value(field, tree, path)
+                    && (field.has_presence || !value.is_default())
                 {
                     value.write(field.number, out);
                 }
             }
             Shape::List => {
-                let Node::List(items) = node else {
-                    self.wrong_type(path, "array", node);
+                let Look::List(items) = tree.look() else {
+                    self.wrong_type(path, "array", tree);
                     return;
                 };
                 let mut packed = Vec::new();
@@ -263,8 +303,8 @@ impl Decoder<'_> {
                 }
             }
             Shape::Map => {
-                let Node::Map(members) = node else {
-                    self.wrong_type(path, "object", node);
+                let Look::Map(members) = tree.look() else {
+                    self.wrong_type(path, "object", tree);
                     return;
                 };
                 for (key, item) in members {
@@ -298,35 +338,36 @@ impl Decoder<'_> {
     }
 
     /// One value: of a single field, of a list or of a map.
-    fn value<'n>(
+    fn value<'t>(
         &mut self,
         field: &FieldSchema,
-        node: &'n Node,
+        tree: &'t impl Tree,
         path: &Path<'_>,
-    ) -> Option<WireValue<'n>> {
-        let value = match (&field.kind, node) {
-            (FieldKind::Message(name), node) => {
+    ) -> Option<WireValue<'t>> {
+        let value = match (&field.kind, tree.look()) {
+            (FieldKind::Message(name), _) => {
                 let schema = self.schema;
-                let bytes = self.message(schema.message(name), node, path);
+                let bytes = self.message(schema.message(name), tree, path);
                 return Some(WireValue::Bytes(Cow::Owned(bytes)));
             }
-            (FieldKind::Bool, Node::Bool(value)) => Some(WireValue::Number(u64::from(*value))),
-            (FieldKind::Text | FieldKind::Quantity, Node::Text(text)) => {
+            (FieldKind::Bool, Look::Bool(value)) => Some(WireValue::Number(u64::from(value))),
+            (FieldKind::Text | FieldKind::Quantity, Look::Text(text)) => {
                 Some(WireValue::Bytes(Cow::Borrowed(text.as_bytes())))
             }
-            (FieldKind::Quantity, Node::Number(number)) => Some(WireValue::Bytes(Cow::Owned(
+            (FieldKind::Quantity, Look::Number(number)) => Some(WireValue::Bytes(Cow::Owned(
                 number.to_string().into_bytes(),
             ))),
-            (FieldKind::Json(form), node) => {
+            (FieldKind::Json(form), _) => {
                 if let Some(form) = form {
                     let schema = self.schema;
-                    self.message(schema.message(form), node, path);
+                    self.message(schema.message(form), tree, path);
                 }
-                let text = node.to_json().to_string();
-                Some(WireValue::Bytes(Cow::Owned(text.into_bytes())))
+                let text = serde_json::to_vec(&tree.to_value());
+                let text = text.expect("a JSON value has a text");
+                Some(WireValue::Bytes(Cow::Owned(text)))
             }
-            (FieldKind::Base64, Node::Text(text)) => return self.base64(path, text),
-            (FieldKind::Integer(width), Node::Number(number)) if !number.is_f64() => {
+            (FieldKind::Base64, Look::Text(text)) => return self.base64(path, text),
+            (FieldKind::Integer(width), Look::Number(number)) if !number.is_f64() => {
                 let value = integer(*width, number);
                 if value.is_none() && number.as_i64().is_none() {
                     // A larger one is no integer to Kubernetes.
@@ -359,7 +400,7 @@ impl Decoder<'_> {
                 FieldKind::Quantity => "string or number",
                 _ => "string",
             };
-            self.wrong_type(path, wanted, node);
+            self.wrong_type(path, wanted, tree);
         }
         value
     }

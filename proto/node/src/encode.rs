@@ -5,6 +5,7 @@ use prost::{Message, Name};
 use prost_reflect::DynamicMessage;
 use serde_json::Value as Json;
 
+use crate::last_json::LastJson;
 use crate::schema::{MessageSchema, schema};
 
 /// The JSON form of a message: fields in the order of declaration, absent and empty ones left out.
@@ -13,6 +14,14 @@ pub fn to_json<M: Message + Name>(message: &M) -> Json {
     let form = schema().message(&M::full_name());
     let value = schema().json_from_wire(form, &message.encode_to_vec());
     value.expect("a generated message has the form of its own descriptor")
+}
+
+/// Appends the same as text, with no tree in between.
+pub fn append_json<M: Message + Name>(message: &M, out: &mut Vec<u8>) {
+    let bytes = message.encode_to_vec();
+    let (name, mut last) = (M::full_name(), LastJson::default());
+    let written = schema().write_json(&name, &[], &bytes, (&mut last, out));
+    written.expect("a generated message has the form of its own descriptor");
 }
 
 /// The YAML form of a message.

@@ -3,9 +3,12 @@
 use prost::{Message, Name};
 use serde_json::{Map, Value};
 
-use crate::decode::{DecodeError, Step, from_node, typed, wire_and_unknown, wire_from_node};
+use crate::decode::{
+    DecodeError, Step, typed, typed_of, wire_and_unknown, wire_of, wire_of_members,
+};
+use crate::look::members_of;
+use crate::meta::ObjectMeta;
 use crate::schema::{MessageSchema, Schema};
-use crate::tree::Node;
 
 impl Schema {
     /// Whether there is a message of this full name.
@@ -21,7 +24,7 @@ impl Schema {
     /// All fields that are unknown or have the wrong type.
     pub fn canonical(&self, message: &str, value: Value) -> Result<Value, Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        let bytes = wire_from_node(self, form, &Node::from(value))?;
+        let bytes = wire_of(self, form, &value)?;
         let value = self.json_from_wire(form, &bytes);
         value.map_err(|error| vec![error])
     }
@@ -37,7 +40,7 @@ impl Schema {
         value: Value,
     ) -> Result<(Value, Vec<String>), Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        let (bytes, unknown) = wire_and_unknown(self, form, &Node::from(value))?;
+        let (bytes, unknown) = wire_and_unknown(self, form, &value)?;
         let value = self.json_from_wire(form, &bytes);
         let mut value = value.map_err(|error| vec![error])?;
         let mut paths = Vec::new();
@@ -50,7 +53,7 @@ impl Schema {
                     path: field.path,
                 }]);
             };
-            place.insert(field.name, field.value.to_json());
+            place.insert(field.name, field.value);
             paths.push(field.path);
         }
         Ok((value, paths))
@@ -62,7 +65,37 @@ impl Schema {
     /// All fields that are unknown or have the wrong type.
     pub fn to_wire(&self, message: &str, value: Value) -> Result<Vec<u8>, Vec<DecodeError>> {
         let form = self.named(message).map_err(|error| vec![error])?;
-        wire_from_node(self, form, &Node::from(value))
+        wire_of(self, form, &value)
+    }
+
+    /// The bytes of an object on the wire, by what every object has: what it is, its metadata as a message of generated
+    /// code, and all other members. They are those of [`Self::to_wire`]'s for the same object, made without a copy of it.
+    ///
+    /// # Errors
+    /// All fields that are unknown or have the wrong type, and that the message is none of an object.
+    pub fn object_to_wire(
+        &self,
+        message: &str,
+        (api_version, kind): (&str, &str),
+        metadata: &ObjectMeta,
+        members: &Map<String, Value>,
+    ) -> Result<Vec<u8>, Vec<DecodeError>> {
+        let form = self.named(message).map_err(|error| vec![error])?;
+        let metadata = metadata.encode_to_vec();
+        let head = [
+            ("apiVersion", api_version.as_bytes()),
+            ("kind", kind.as_bytes()),
+            ("metadata", metadata.as_slice()),
+        ];
+        let mut known = Vec::with_capacity(head.len());
+        for (name, bytes) in head {
+            let field = form.fields.iter().find(|field| field.name() == name);
+            let field = field.ok_or_else(|| vec![no_object(message, name)])?;
+            if field.has_presence || !bytes.is_empty() {
+                known.push((field.number, bytes));
+            }
+        }
+        wire_of_members(self, form, &known, members_of(members))
     }
 
     /// The JSON value of bytes of the wire.
@@ -78,6 +111,13 @@ impl Schema {
             path: String::new(),
             message: format!("{message} is not a message of the API"),
         })
+    }
+}
+
+fn no_object(message: &str, field: &str) -> DecodeError {
+    DecodeError {
+        path: field.to_owned(),
+        message: format!("{message} is no message of an object"),
     }
 }
 
@@ -105,7 +145,7 @@ pub fn from_json_lenient<M: Message + Name + Default>(
 ) -> Result<(M, Vec<String>), Vec<DecodeError>> {
     let schema = Schema::this_release();
     let form = schema.named(&M::full_name()).map_err(|error| vec![error])?;
-    let (bytes, unknown) = wire_and_unknown(schema, form, &Node::from(value))?;
+    let (bytes, unknown) = wire_and_unknown(schema, form, &value)?;
     let message = typed(&bytes)?;
     Ok((
         message,
@@ -118,7 +158,19 @@ pub fn from_json_lenient<M: Message + Name + Default>(
 /// # Errors
 /// All fields that are unknown or have the wrong type.
 pub fn from_json<M: Message + Name + Default>(value: Value) -> Result<M, Vec<DecodeError>> {
-    from_node(&Node::from(value))
+    typed_of(&value)
+}
+
+/// Makes a message of the members of a JSON object.
+///
+/// # Errors
+/// All fields that are unknown or have the wrong type.
+pub fn from_members<M: Message + Name + Default>(
+    members: &Map<String, Value>,
+) -> Result<M, Vec<DecodeError>> {
+    let schema = Schema::this_release();
+    let form = schema.named(&M::full_name()).map_err(|error| vec![error])?;
+    typed(&wire_of_members(schema, form, &[], members_of(members))?)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::decode::{DecodeError, from_node};
 use crate::encode::to_json;
+use crate::look::Tree;
 use crate::meta::ObjectMeta;
 use crate::node::{Object, object};
 use crate::tree::Node;
@@ -61,7 +62,10 @@ pub fn decode(node: &Node) -> Result<Object, Vec<DecodeError>> {
         }])
     };
     let Node::Map(_) = node else {
-        return error("", format!("must be an object, not {}", node.type_name()));
+        return error(
+            "",
+            format!("must be an object, not {}", node.look().type_name()),
+        );
     };
     let (Some(version), Some(kind)) = (
         node.get("apiVersion").and_then(Node::text),

@@ -1,6 +1,6 @@
 //! The API as its descriptors tell it: one table that the JSON codec, admission and documentation walk.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, Value};
@@ -19,7 +19,8 @@ const WITHOUT_FORM: [&str; 3] = ["google.", "kvmlet.node.", "kvmlet.controlplane
 /// All messages of an API by full name.
 pub struct Schema {
     pub(crate) pool: DescriptorPool,
-    messages: BTreeMap<String, MessageSchema>,
+    /// Looked up for each message within a message.
+    messages: HashMap<String, MessageSchema>,
 }
 
 /// One message.
@@ -103,7 +104,7 @@ impl Schema {
     /// What is wrong with the descriptors, such as a field of a type that has no JSON form here.
     pub fn of_descriptors(descriptors: &[u8]) -> Result<Self, String> {
         let pool = DescriptorPool::decode(descriptors).map_err(|error| error.to_string())?;
-        let mut messages = BTreeMap::new();
+        let mut messages = HashMap::new();
         for message in pool.all_messages() {
             let name = message.full_name();
             if message.is_map_entry()

@@ -6,6 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use prost::bytes::Buf;
 use prost::encoding::{WireType, decode_key, decode_varint};
+use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::decode::DecodeError;
@@ -50,6 +51,9 @@ enum Raw<'a> {
 
 /// A value of a known field: the field's place in its message's description, and the value.
 type Part<'a> = (usize, Raw<'a>);
+
+/// Values that most messages have no more of.
+const USUAL: usize = 12;
 
 /// JSON that is longer is read each time.
 const LONGEST_LAST: usize = 1024;
@@ -170,7 +174,7 @@ impl Text<'_, '_> {
             }
             (FieldKind::Json(_), Raw::Bytes(bytes)) => self.held(bytes),
             (FieldKind::Base64, Raw::Bytes(bytes)) => self.string(&BASE64.encode(bytes)),
-            (FieldKind::Bool, Raw::Varint(value)) => self.json(&Json::from(value != 0)),
+            (FieldKind::Bool, Raw::Varint(value)) => self.json(&(value != 0)),
             (FieldKind::Integer(width), Raw::Varint(value)) => self.json(&number(*width, value)),
             _ => return Err(unfit("a field has the wrong wire type")),
         }
@@ -216,10 +220,19 @@ impl Text<'_, '_> {
     }
 
     fn string(&mut self, text: &str) {
-        serde_json::to_writer(&mut *self.out, text).expect("a vector takes all that is written");
+        let is_escaped = |byte: &u8| *byte < b' ' || matches!(byte, b'"' | b'\\');
+        if text.as_bytes().iter().any(is_escaped) {
+            let written = serde_json::to_writer(&mut *self.out, text);
+            return written.expect("a vector takes all that is written");
+        }
+        // Nearly all text of objects stands in JSON as it is.
+        self.out.reserve(text.len() + 2);
+        self.out.push(b'"');
+        self.out.extend_from_slice(text.as_bytes());
+        self.out.push(b'"');
     }
 
-    fn json(&mut self, value: &Json) {
+    fn json(&mut self, value: &impl Serialize) {
         serde_json::to_writer(&mut *self.out, value).expect("a vector takes all that is written");
     }
 }
@@ -309,11 +322,10 @@ fn map_entries<'a>(
 /// The values of all fields that a message has here: the fields in the order of declaration, the values of each in that of
 /// the wire.
 fn parts<'a>(form: &MessageSchema, mut bytes: &'a [u8]) -> Result<Vec<Part<'a>>, DecodeError> {
-    let mut parts = Vec::new();
+    let mut parts = Vec::with_capacity(USUAL);
     while bytes.has_remaining() {
         let (number, raw) = part(&mut bytes)?;
-        let mut fields = form.fields.iter().enumerate();
-        let Some((at, field)) = fields.find(|(_, field)| field.number == number) else {
+        let Some((at, field)) = field_of(form, number) else {
             continue;
         };
         match raw {
@@ -326,6 +338,16 @@ fn parts<'a>(form: &MessageSchema, mut bytes: &'a [u8]) -> Result<Vec<Part<'a>>,
     }
     parts.sort_by_key(|(field, _)| *field);
     Ok(parts)
+}
+
+/// The field of a number and its place. Most messages declare their fields in the order of their numbers, from 1 on.
+fn field_of(form: &MessageSchema, number: u32) -> Option<(usize, &FieldSchema)> {
+    let is_it = |(_, field): &(usize, &FieldSchema)| field.number == number;
+    let place = usize::try_from(number).ok()?.checked_sub(1)?;
+    let there = form.fields.get(place).map(|field| (place, field));
+    there
+        .filter(is_it)
+        .or_else(|| form.fields.iter().enumerate().find(is_it))
 }
 
 /// The next field's number and its value; no value where it has a wire type that no field of the API has.

@@ -58,19 +58,6 @@ pub enum Node {
 }
 
 impl Node {
-    /// The word that OpenAPI has for the type.
-    pub(crate) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Bool(_) => "boolean",
-            Self::Number(number) if number.is_f64() => "number",
-            Self::Number(_) => "integer",
-            Self::Text(_) => "string",
-            Self::List(_) => "array",
-            Self::Map(_) => "object",
-        }
-    }
-
     /// The member of a map.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         match self {

@@ -3,11 +3,11 @@
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, Value};
 
-use crate::decode::wire_from_node;
+use crate::decode::wire_of;
 use crate::encode::dynamic;
 use crate::node::FieldRules;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, schema};
-use crate::tree::{Node, path_segment};
+use crate::tree::path_segment;
 
 /// One field of one message, as the walk comes by.
 pub struct Visited<'a> {
@@ -141,10 +141,8 @@ impl Walk<'_> {
             Value::Message(message) => self.message(form, message, path),
             // JSON that the codec did not make may be anything: what has another form is nobody's to judge here.
             Value::Bytes(json) => {
-                let node = serde_json::from_slice::<serde_json::Value>(json).map(Node::from);
-                let wire = node
-                    .ok()
-                    .and_then(|node| wire_from_node(schema(), form, &node).ok());
+                let value = serde_json::from_slice::<serde_json::Value>(json).ok();
+                let wire = value.and_then(|value| wire_of(schema(), form, &value).ok());
                 let descriptor = form.descriptor.clone();
                 let message =
                     wire.and_then(|wire| DynamicMessage::decode(descriptor, wire.as_slice()).ok());

@@ -6,10 +6,11 @@ use agent_host::Host;
 use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer};
 use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
 use agent_store::{Sealed, ShownObject, StoredObject};
+use prost::bytes::Bytes;
 use proto_node::from_json;
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstance;
-use serde_json::Value;
+use serde::Serializer;
 use sha2::{Digest, Sha256};
 
 use super::refused;
@@ -44,37 +45,51 @@ impl<H: Host> Agent<H> {
         kind: &ObjectKind,
         namespace: Option<&str>,
         choice: &mut dyn Choice,
-    ) -> Result<ObjectsListed<Vec<u8>>, ApiError> {
-        let (mut items, mut last) = (Vec::new(), LastText::default());
+    ) -> Result<ObjectsListed<Bytes>, ApiError> {
+        // Thousands of texts in one piece: none is allocated, and copied, for itself.
+        let (mut texts, mut ends, mut last) = (Vec::new(), Vec::new(), LastText::default());
         let version = self.ledger.show_each((kind.kind, namespace), |shown| {
             let metadata = object::selectable(shown.object())?;
             if !choice.wants(&metadata) {
                 return Ok(());
             }
-            let json = self.shown_text(kind, shown, &mut last)?;
-            if choice.keeps(&metadata, &json) {
-                items.push(json);
+            let start = texts.len();
+            self.show_text(kind, shown, (&mut last, &mut texts))?;
+            if choice.keeps(&metadata, texts.get(start..).unwrap_or_default()) {
+                ends.push(texts.len());
+            } else {
+                texts.truncate(start);
             }
             Ok::<_, WriteError>(())
         })?;
-        Ok(ObjectsListed { version, items })
+        let mut texts = Bytes::from(texts);
+        let mut start = 0;
+        let items = ends.into_iter().map(|end| {
+            let text = texts.split_to(end - start);
+            start = end;
+            text
+        });
+        Ok(ObjectsListed {
+            version,
+            items: items.collect(),
+        })
     }
 
-    fn shown_text(
+    fn show_text(
         &self,
         kind: &ObjectKind,
         shown: ShownObject<'_>,
-        last: &mut LastText,
-    ) -> Result<Vec<u8>, WriteError> {
+        out: (&mut LastText, &mut Vec<u8>),
+    ) -> Result<(), WriteError> {
         let kinds = Kinds::this_release();
-        let text = if shown.is_sealed() {
+        let written = if shown.is_sealed() {
             let row = shown.to_stored()?;
-            kinds.text_from_wire(kind, &self.whole(kind, &row)?, last)
+            kinds.append_text(kind, &self.whole(kind, &row)?, out)
         } else {
-            kinds.text_from_wire(kind, shown.object(), last)
+            kinds.append_text(kind, shown.object(), out)
         };
-        match text {
-            Ok(text) => Ok(text),
+        match written {
+            Ok(()) => Ok(()),
             Err(error) => Err(undecodable(&shown.to_stored()?, &error).into()),
         }
     }
@@ -114,11 +129,7 @@ impl<H: Host> Agent<H> {
             object::set_live(&mut vmi, &changed);
             return Ok(object::row(vmi, version));
         }
-        let mut spec = object.content.clone();
-        if kind.has_status {
-            spec.shift_remove("status");
-        }
-        let spec = Value::Object(spec).to_string();
+        let spec = spec_text(kind, object);
         let mut row = StoredObject {
             uid: object.metadata.uid.clone(),
             generation: object.metadata.generation,
@@ -140,7 +151,7 @@ impl<H: Host> Agent<H> {
             ..object.clone()
         };
         let sealed = key.seal(&place(&object.metadata, kind), wire(kind, &rest)?);
-        row.spec_digest = key.digest(spec.as_bytes());
+        row.spec_digest = key.digest(&spec);
         row.object = wire(kind, &head)?;
         row.sealed = Some(sealed.map_err(|error| not_sealed(&row, error))?);
         Ok(row)
@@ -165,6 +176,16 @@ fn place<'a>(metadata: &'a ObjectMeta, kind: &ObjectKind) -> ObjectIdentity<'a> 
         name: &metadata.name,
         uid: &metadata.uid,
     }
+}
+
+/// All of an object but metadata and status as JSON, for its digest.
+fn spec_text(kind: &ObjectKind, object: &Object) -> Vec<u8> {
+    let is_spec = |name: &String| !kind.has_status || name != "status";
+    let members = object.content.iter().filter(|(name, _)| is_spec(name));
+    let mut text = Vec::new();
+    let written = serde_json::Serializer::new(&mut text).collect_map(members);
+    written.expect("a vector takes all that is written");
+    text
 }
 
 fn wire(kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, ApiError> {

@@ -108,6 +108,10 @@ impl Kinds {
     /// Reads an object of a Kubernetes API, in the version that is stored. The server may be newer: fields that the kind
     /// does not have here are kept as they are, and their paths come with the object. Those of metadata are left out.
     ///
+    /// This is for stores that are a Kubernetes API, whose objects others write too; a node without a cluster has none.
+    /// What callers and files of a node say is for [`Self::read`], and the ledger refuses an object with unknown fields
+    /// ([`Self::to_wire`]) rather than lose them.
+    ///
     /// # Errors
     /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
     pub fn read_lenient(
@@ -141,7 +145,10 @@ impl Kinds {
     /// # Errors
     /// [`Refusal::Malformed`] when the object does not have the form of its kind.
     pub fn to_wire(&self, kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, Refusal> {
-        let bytes = self.schema.to_wire(kind.message, object.to_json());
+        let head = (object.api_version.as_str(), object.kind.as_str());
+        let bytes =
+            self.schema
+                .object_to_wire(kind.message, head, &object.metadata, &object.content);
         bytes.map_err(Refusal::Malformed)
     }
 
@@ -171,13 +178,17 @@ impl Kinds {
         // What is kept is as large as its text, whatever the buffer that it was written to.
         let mut buffer = std::mem::take(&mut last.buffer);
         buffer.clear();
-        let written = self.write_text(kind, bytes, (last, &mut buffer));
+        let written = self.append_text(kind, bytes, (last, &mut buffer));
         let text = buffer.as_slice().into();
         last.buffer = buffer;
         written.map(|()| text)
     }
 
-    fn write_text(
+    /// Appends the same text to others. What was appended is of no use after an error.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`].
+    pub fn append_text(
         &self,
         kind: &ObjectKind,
         bytes: &[u8],
@@ -266,6 +277,117 @@ mod tests {
             let read = kinds.from_wire(kind, &bytes).unwrap();
             assert_eq!(String::from_utf8(text).unwrap(), read.to_json().to_string());
         }
+    }
+
+    #[test]
+    fn an_object_is_written_as_its_json_form_is() {
+        let kinds = Kinds::this_release();
+        let value = serde_json::json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {
+                "name": "web", "namespace": "a", "uid": "u", "generation": 2,
+                "labels": {"b": "\u{1f600}\"", "a": "1"}, "annotations": {"none": ""},
+                "deletionGracePeriodSeconds": 0,
+                "ownerReferences": [{
+                    "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "v", "controller": false,
+                }],
+                "finalizers": ["x", "y"],
+                "managedFields": [{
+                    "manager": "m", "operation": "Update", "fieldsType": "FieldsV1",
+                    "fieldsV1": {"f:spec": {"f:replicas": {}}},
+                }],
+            },
+            "spec": {
+                "replicas": 0, "paused": false,
+                "selector": {"matchLabels": {"a": "1"}},
+                "template": {"spec": {"domain": {"devices": {}}}},
+            },
+            "status": {"replicas": 3},
+        });
+        let (kind, object) = kinds.read(value).unwrap();
+        let value = object.to_json();
+        let text = String::from_utf8(object.to_text()).unwrap();
+        assert_eq!(text, value.to_string());
+        let wire = kinds.to_wire(kind, &object).unwrap();
+        assert_eq!(kinds.from_wire(kind, &wire).unwrap(), object);
+        let whole = kinds.schema().to_wire(kind.message, value).unwrap();
+        // Only what stands for an empty label or annotation may differ.
+        assert_eq!(
+            kinds.from_wire(kind, &whole).unwrap(),
+            kinds.from_wire(kind, &wire).unwrap()
+        );
+    }
+
+    #[test]
+    fn an_object_with_a_field_that_its_kind_has_not_is_not_written() {
+        let kinds = Kinds::this_release();
+        let kind = kinds.find("ConfigMap").unwrap();
+        let mut object = Object::default();
+        let content = &mut object.content;
+        content.insert(String::from("data"), serde_json::json!({"a": 1}));
+        content.insert(String::from("novel"), Value::Null);
+        let Err(Refusal::Malformed(errors)) = kinds.to_wire(kind, &object) else {
+            panic!("it is refused");
+        };
+        let paths: Vec<&str> = errors.iter().map(|error| error.path.as_str()).collect();
+        assert_eq!(paths, ["data[a]", "novel"]);
+    }
+
+    #[test]
+    fn objects_of_all_kinds_keep_what_is_unknown_and_the_ledger_takes_none_of_them() {
+        let kinds = Kinds::this_release();
+        for kind in kinds.all() {
+            let mut value = serde_json::json!({
+                "apiVersion": kind.api_version(), "kind": kind.kind,
+                "metadata": {"name": "a", "labels": {"b": "c"}, "novel": {}},
+                "novel": [{"d": null}, 1.5],
+            });
+            let mut paths = vec!["novel"];
+            if kind.has_status {
+                value["status"] = serde_json::json!({"novel": {"e": ""}});
+                paths.push("status.novel");
+            }
+            let (found, object, unknown) = kinds.read_lenient(value.clone()).unwrap();
+            assert_eq!(
+                (found.kind, unknown),
+                (kind.kind, paths.into_iter().map(str::to_owned).collect())
+            );
+            assert_eq!(
+                object.content.get("novel"),
+                value.get("novel"),
+                "{}",
+                kind.kind
+            );
+            assert_eq!(
+                object.content.get("status"),
+                value.get("status"),
+                "{}",
+                kind.kind
+            );
+            let (_, again, _) = kinds.read_lenient(object.to_json()).unwrap();
+            assert_eq!(again, object);
+            assert!(kinds.to_wire(kind, &object).is_err(), "{}", kind.kind);
+        }
+    }
+
+    #[test]
+    fn an_object_that_has_nothing_unknown_is_read_alike_in_both_ways() {
+        let kinds = Kinds::this_release();
+        let value = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "web", "creationTimestamp": null}, "stringData": {"a": "b"},
+        });
+        let (_, object, unknown) = kinds.read_lenient(value.clone()).unwrap();
+        assert!(unknown.is_empty());
+        assert_eq!(object, kinds.read(value).unwrap().1);
+        let wrong = serde_json::json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": 1, "novel": 2}, "novel": 3,
+        });
+        let Err(Refusal::Malformed(errors)) = kinds.read_lenient(wrong) else {
+            panic!("a name is text");
+        };
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert_eq!(errors[0].path, "metadata.name");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_domain::{FieldError, Rule};
 use proto_node::core::ConfigMap;
-use proto_node::from_json;
+use proto_node::from_members;
 
 use super::columns::{AGE, count};
 use super::form::misformed;
@@ -26,7 +26,7 @@ pub(super) const KIND: ObjectKind = ObjectKind {
 };
 
 fn data(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
-    let map: ConfigMap = from_json(object.to_json()).map_err(Refusal::Malformed)?;
+    let map: ConfigMap = from_members(&object.content).map_err(Refusal::Malformed)?;
     let texts = map.data.into_iter();
     let mut data: BTreeMap<_, _> = texts.map(|(key, text)| (key, text.into_bytes())).collect();
     data.extend(map.binary_data);
@@ -35,7 +35,7 @@ fn data(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
 
 fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
-    let map: ConfigMap = match from_json(object.to_json()) {
+    let map: ConfigMap = match from_members(&object.content) {
         Ok(map) => map,
         Err(errors) => return misformed(errors),
     };

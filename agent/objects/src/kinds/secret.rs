@@ -6,7 +6,8 @@ use agent_domain::{FieldError, Rule};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proto_node::core::Secret;
-use proto_node::from_json;
+use proto_node::from_members;
+use proto_node::meta::ObjectMeta;
 use proto_node::node::Role;
 use serde_json::{Map, Value};
 
@@ -49,13 +50,13 @@ fn merge_text(object: &mut Object) {
 }
 
 fn data(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
-    let secret: Secret = from_json(object.to_json()).map_err(Refusal::Malformed)?;
+    let secret: Secret = from_members(&object.content).map_err(Refusal::Malformed)?;
     Ok(secret.data)
 }
 
 fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
-    let secret: Secret = match from_json(object.to_json()) {
+    let secret: Secret = match from_members(&object.content) {
         Ok(secret) => secret,
         Err(errors) => return misformed(errors),
     };
@@ -64,7 +65,8 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let sizes = secret.data.iter().map(|(key, value)| (key, value.len()));
     let bytes = check_keys("data", sizes, &mut admission);
     check_size("data", bytes, &mut admission);
-    check_type(kind.as_str().unwrap_or_default(), &secret, &mut admission);
+    let name = kind.as_str().unwrap_or_default();
+    check_type(name, (&object.metadata, &secret), &mut admission);
     if let Some(before) = context.before
         && before.content.get("type") != Some(&kind)
     {
@@ -77,7 +79,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
 }
 
 /// The keys that a type wants.
-fn check_type(kind: &str, secret: &Secret, admission: &mut Admission) {
+fn check_type(kind: &str, (metadata, secret): (&ObjectMeta, &Secret), admission: &mut Admission) {
     let has = |key: &str| secret.data.contains_key(key);
     let mut missing = |path: String| {
         let error = FieldError::new(path, Rule::Required, "");
@@ -86,8 +88,7 @@ fn check_type(kind: &str, secret: &Secret, admission: &mut Admission) {
     match kind {
         "kubernetes.io/service-account-token" => {
             const ACCOUNT: &str = "kubernetes.io/service-account.name";
-            let annotations = secret.metadata.as_ref().map(|it| &it.annotations);
-            let account = annotations.and_then(|it| it.get(ACCOUNT));
+            let account = metadata.annotations.get(ACCOUNT);
             if account.is_none_or(String::is_empty) {
                 missing(format!("metadata.annotations[{ACCOUNT}]"));
             }

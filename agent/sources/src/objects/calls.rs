@@ -174,7 +174,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             };
             let written = self.0.create_object(object, &by).await?;
             Ok(node::CreateObjectResponse {
-                object: bytes(&written.object),
+                object: written.object.to_text(),
                 warnings: written.warnings,
             })
         })
@@ -200,7 +200,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
                 (false, false) => apply_response::Result::Unchanged,
             };
             Ok(node::ApplyObjectResponse {
-                object: bytes(&written.object),
+                object: written.object.to_text(),
                 result: result.into(),
                 warnings: written.warnings,
             })
@@ -222,7 +222,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let id = self.named(&permit, name)?;
             let object = self.0.get_object(&id)?;
             Ok(node::GetObjectResponse {
-                object: bytes(&object),
+                object: object.to_text(),
             })
         })
     }
@@ -289,7 +289,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
             let written = self.0.replace_object(object, &by).await?;
             Ok(node::ReplaceObjectResponse {
-                object: bytes(&written.object),
+                object: written.object.to_text(),
                 warnings: written.warnings,
                 changed: written.changed,
             })
@@ -322,7 +322,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
             let written = self.0.patch_object(&patch, &by).await?;
             Ok(node::PatchObjectResponse {
-                object: bytes(&written.object),
+                object: written.object.to_text(),
                 warnings: written.warnings,
                 changed: written.changed,
             })
@@ -389,7 +389,7 @@ impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
             let by = by_caller(asked.dry_run, "")?;
             let written = self.0.delete_object(&delete, &by).await?;
             Ok(node::DeleteObjectResponse {
-                object: bytes(&written.object),
+                object: written.object.to_text(),
                 gone: written.gone,
             })
         })
@@ -450,10 +450,6 @@ fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
     // Nesting is bounded by the parser.
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::BadRequest(format!("{what} is no JSON: {error}")))
-}
-
-fn bytes(object: &Object) -> Vec<u8> {
-    object.to_json().to_string().into_bytes()
 }
 
 fn preconditions(asked: Option<node::Preconditions>) -> Preconditions {

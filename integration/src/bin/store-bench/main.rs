@@ -33,7 +33,8 @@ enum Store {
 
 /// All objects, as they came.
 enum Listed {
-    Objects(Vec<Vec<u8>>),
+    Objects(Vec<Bytes>),
+    Values(Vec<Vec<u8>>),
     ListInJson(Bytes),
 }
 
@@ -41,6 +42,7 @@ impl Listed {
     fn count(&self) -> anyhow::Result<usize> {
         match self {
             Self::Objects(objects) => Ok(objects.len()),
+            Self::Values(values) => Ok(values.len()),
             Self::ListInJson(list) => {
                 let list: Value = serde_json::from_slice(list)?;
                 let items = list["items"].as_array();
@@ -107,7 +109,7 @@ impl Store {
                 let listed = client.list_objects(request).await?.into_inner();
                 Ok(Listed::Objects(listed.items))
             }
-            Self::Etcd(etcd) => Ok(Listed::Objects(etcd.list().await?)),
+            Self::Etcd(etcd) => Ok(Listed::Values(etcd.list().await?)),
             Self::ApiServer(server) => Ok(Listed::ListInJson(server.list().await?)),
         }
     }

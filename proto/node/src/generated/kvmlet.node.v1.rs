@@ -4092,8 +4092,8 @@ pub struct ListObjectsResponse {
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<super::super::meta::v1::ListMeta>,
     /// Objects as JSON.
-    #[prost(bytes = "vec", repeated, tag = "2")]
-    pub items: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub items: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
 impl ::prost::Name for ListObjectsResponse {
     const NAME: &'static str = "ListObjectsResponse";
