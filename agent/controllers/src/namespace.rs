@@ -64,6 +64,12 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Whether there is a namespace to work on.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// Works on one namespace; false when there is none to work on.
     ///
     /// # Errors

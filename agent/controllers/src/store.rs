@@ -1,5 +1,7 @@
 //! What a controller needs of a store.
 
+use std::sync::Arc;
+
 use agent_objects::{Object, ObjectId, Part, Preconditions};
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
@@ -124,7 +126,7 @@ pub trait ObjectStore {
     ///
     /// # Errors
     /// [`StoreError::Expired`], [`StoreError::Unknown`].
-    fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError>;
+    fn changes_after(&self, version: u64) -> Result<Vec<Arc<Change>>, StoreError>;
 
     /// Makes an object; the answer is as it is stored.
     ///

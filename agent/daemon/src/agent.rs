@@ -23,6 +23,7 @@ use crate::events::{About, EventLog};
 use crate::maintenance::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::object;
+use crate::objects::recent::RecentChanges;
 use crate::reservations::Reservations;
 use crate::secrets::Secrets;
 use crate::traces::handle::Traces;
@@ -68,6 +69,8 @@ pub(crate) struct Inner<H> {
     pub(crate) renewals: Renewals,
     /// A lease was granted, renewed or taken back.
     pub(crate) leases_changed: Notify,
+    /// Changes that controllers were told of.
+    pub(crate) recent: RecentChanges,
     events: Mutex<EventLog>,
     versions: watch::Sender<u64>,
     wakes: Mutex<HashMap<String, Wake>>,
@@ -106,6 +109,7 @@ impl<H: Host> Agent<H> {
             control_plane: OnceLock::new(),
             renewals: Renewals::default(),
             leases_changed: Notify::new(),
+            recent: RecentChanges::default(),
             events: Mutex::new(events),
             versions: watch::Sender::new(version),
             wakes: Mutex::new(HashMap::new()),
@@ -283,6 +287,11 @@ impl<H: Host> Agent<H> {
             namespace: key.namespace,
             name: key.name,
         }))
+    }
+
+    /// The version of the ledger: everything up to it is on disk.
+    pub(crate) fn version(&self) -> u64 {
+        *self.versions.borrow()
     }
 
     /// Follows the version of the ledger.

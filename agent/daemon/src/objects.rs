@@ -4,6 +4,7 @@ pub(crate) mod companion;
 mod machines;
 pub(crate) mod namespace;
 mod node;
+pub(crate) mod recent;
 mod repeated;
 mod rows;
 mod run;

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_controllers::{Change, ChangeKind, Listed, ObjectStore, StoreError};
 use agent_objects::{
@@ -313,7 +314,7 @@ impl ObjectStore for Fake {
         })
     }
 
-    fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError> {
+    fn changes_after(&self, version: u64) -> Result<Vec<Arc<Change>>, StoreError> {
         let mut inner = self.0.borrow_mut();
         if inner.has_faults && inner.random.one_in(40) {
             return Err(StoreError::Expired(String::from("too old")));
@@ -321,11 +322,13 @@ impl ObjectStore for Fake {
         let cached = inner.cached;
         let changes = inner.log.iter();
         let changes = changes.filter(|it| it.0 > version && it.0 <= cached);
-        let change = |(version, happened, object): &(u64, ChangeKind, Object)| Change {
-            version: *version,
-            happened: *happened,
-            kind: object.kind.clone(),
-            metadata: object.metadata.clone(),
+        let change = |(version, happened, object): &(u64, ChangeKind, Object)| {
+            Arc::new(Change {
+                version: *version,
+                happened: *happened,
+                kind: object.kind.clone(),
+                metadata: object.metadata.clone(),
+            })
         };
         Ok(changes.map(change).collect())
     }

@@ -45,6 +45,14 @@ struct Controllers {
     said_at: Duration,
 }
 
+impl Controllers {
+    /// Whether sets or machines have work now.
+    fn are_due(&self, now: Duration) -> bool {
+        let due = [self.sets.next_due(), self.machines.next_due()];
+        due.into_iter().flatten().any(|due| due <= now)
+    }
+}
+
 /// What the controllers do at the agent's start, until nothing is left to do.
 struct FirstPass {
     begun: Instant,
@@ -112,7 +120,14 @@ impl<H: Host> Agent<H> {
     /// Works for a short time, so that the end of the agent waits for no more; the answer is when there is work again.
     fn control(&self, controllers: &mut Controllers) -> Result<Option<Duration>, StoreError> {
         let now = clock::boot_time();
-        let worked = tokio::task::block_in_place(|| self.work(controllers, now));
+        controllers.sets.follow(self, now)?;
+        controllers.machines.follow(self, now)?;
+        // Most of what is written concerns none of them: a thread that blocks costs more than the look at it.
+        let worked = if controllers.are_due(now) {
+            tokio::task::block_in_place(|| self.work(controllers, now))
+        } else {
+            Ok(false)
+        };
         let is_due = now >= controllers.said_at.saturating_add(EVENTS_WAIT);
         if !controllers.said.is_empty() && (is_due || worked.is_err()) {
             self.tell(&std::mem::take(&mut controllers.said));
@@ -125,13 +140,13 @@ impl<H: Host> Agent<H> {
             return Ok(Some(Duration::ZERO));
         }
         let namespaces = &mut controllers.namespaces;
-        let date = clock::rfc3339(clock::now());
-        let emptied = tokio::task::block_in_place(|| {
-            namespaces.follow(self)?;
-            namespaces.work(self, &date)
-        });
-        if emptied? {
-            return Ok(Some(Duration::ZERO));
+        namespaces.follow(self)?;
+        if namespaces.is_due() {
+            let date = clock::rfc3339(clock::now());
+            let emptied = tokio::task::block_in_place(|| namespaces.work(self, &date));
+            if emptied? {
+                return Ok(Some(Duration::ZERO));
+            }
         }
         let told =
             (!controllers.said.is_empty()).then(|| controllers.said_at.saturating_add(EVENTS_WAIT));
@@ -153,8 +168,6 @@ impl<H: Host> Agent<H> {
             said_at,
             ..
         } = controllers;
-        sets.follow(self, now)?;
-        machines.follow(self, now)?;
         let mut say = |object: &Object, words: Said| {
             if said.is_empty() {
                 *said_at = now;
@@ -319,7 +332,7 @@ impl<H: Host> Agent<H> {
                 if !dependents.map_err(unreadable)?.is_empty() {
                     return Ok(true);
                 }
-                alone.insert(change.metadata.uid);
+                alone.insert(metadata.uid.clone());
             }
         }
         Ok(false)

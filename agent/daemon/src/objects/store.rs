@@ -1,5 +1,7 @@
 //! The ledger as controllers see it. What it shows is the present.
 
+use std::sync::Arc;
+
 use agent_controllers::{Change, ChangeKind, Listed, ObjectStore, StoreError};
 use agent_domain::Owner;
 use agent_host::Host;
@@ -82,34 +84,29 @@ impl<H: Host> ObjectStore for Agent<H> {
         Ok(keys.into_iter().map(id).collect())
     }
 
-    fn changes_after(&self, version: u64) -> Result<Vec<Change>, StoreError> {
+    fn changes_after(&self, version: u64) -> Result<Vec<Arc<Change>>, StoreError> {
         let kinds = Kinds::this_release();
         let is_followed = |kind: &str| {
             let entry = kinds.find(kind);
             entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
         };
-        let (mut all, mut after) = (Vec::new(), version);
-        loop {
-            let some = self.ledger.changes_among(is_followed, after, CHANGES);
+        let newest = self.version();
+        let mut recent = self.recent.locked();
+        recent.reach(version);
+        while recent.until() < newest {
+            let some = self
+                .ledger
+                .changes_among(is_followed, recent.until(), CHANGES);
             let some = some.map_err(|error| refused(store(error)))?;
-            if some.changes.is_empty() {
-                return Ok(all);
-            }
-            after = some.until;
-            for change in some.changes {
-                all.push(Change {
-                    version: change.version,
-                    happened: match change.kind {
-                        agent_store::ChangeKind::Added | agent_store::ChangeKind::Modified => {
-                            ChangeKind::Put
-                        }
-                        agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
-                    },
-                    metadata: object::metadata_of(&change.object).map_err(refused)?,
-                    kind: change.key.kind,
-                });
+            let is_all = some.changes.is_empty();
+            let next = some.changes.into_iter().map(change);
+            let next = next.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+            recent.add(next, some.until);
+            if is_all {
+                break;
             }
         }
+        Ok(recent.tell(version))
     }
 
     fn create(&self, object: &Object) -> Result<Object, StoreError> {
@@ -162,6 +159,19 @@ impl<H: Host> ObjectStore for Agent<H> {
         let deleted = wait(self.delete_any(&delete, &CONTROLLER));
         deleted.map(drop).map_err(refused)
     }
+}
+
+/// A change of the ledger, as controllers see it.
+fn change(change: agent_store::Change) -> Result<Change, ApiError> {
+    Ok(Change {
+        version: change.version,
+        happened: match change.kind {
+            agent_store::ChangeKind::Added | agent_store::ChangeKind::Modified => ChangeKind::Put,
+            agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
+        },
+        metadata: object::metadata_of(&change.object)?,
+        kind: change.key.kind,
+    })
 }
 
 fn refused(error: ApiError) -> StoreError {
