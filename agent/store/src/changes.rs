@@ -95,23 +95,23 @@ impl Transaction<'_> {
         let entry = (key.kind.as_str(), self.version);
         let bytes = prost::Message::encode_to_vec(&row);
         self.changes.insert(entry, bytes.as_slice())?;
-        let log = self.compacted.get(key.kind.as_str())?;
-        let (compacted, count) = log.map_or((0, 0), |log| log.value());
-        self.compacted
-            .insert(key.kind.as_str(), (compacted, count + 1))?;
-        self.touched.insert(key.kind.clone());
+        match self.grown.get_mut(key.kind.as_str()) {
+            Some(count) => *count += 1,
+            None => {
+                self.grown.insert(key.kind.clone(), 1);
+            }
+        }
         Ok(())
     }
 
-    /// Shortens the logs that have grown.
+    /// Counts what has come to the logs, and shortens those that have grown too long.
     pub(crate) fn compact(&mut self) -> Result<(), StoreError> {
-        for kind in std::mem::take(&mut self.touched) {
+        for (kind, more) in std::mem::take(&mut self.grown) {
             let log = self.compacted.get(kind.as_str())?;
             let (mut compacted, mut count) = log.map_or((0, 0), |log| log.value());
-            if count <= self.limits.changes {
-                continue;
-            }
-            let surplus = usize::try_from(count - self.limits.changes).unwrap_or(usize::MAX);
+            count += more;
+            let surplus = count.saturating_sub(self.limits.changes);
+            let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
             let range = (kind.as_str(), 0)..=(kind.as_str(), u64::MAX);
             let mut oldest = Vec::new();
             for row in self.changes.range(range)?.take(surplus) {

@@ -218,6 +218,28 @@ impl Ledger {
         })
     }
 
+    /// One object or, where there is none, another one in its stead, which comes second.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn object_or(
+        &self,
+        key: &ObjectKey,
+        other: &ObjectKey,
+    ) -> Result<(Option<StoredObject>, Option<StoredObject>), StoreError> {
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(OBJECTS)?;
+            let find = |key: &ObjectKey| {
+                let row = table.get(key.row().as_str())?;
+                row.map(|row| decode(row.value(), "an object")).transpose()
+            };
+            match find(key)? {
+                Some(object) => Ok((Some(object), None)),
+                None => Ok((None, find(other)?)),
+            }
+        })
+    }
+
     /// All objects of a kind, by namespace and name, and the version they were read at.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! What can be changed in one transaction.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use agent_plan::Record;
 use prost::Message;
@@ -36,8 +36,8 @@ pub struct Transaction<'txn> {
     pub(crate) pod_leases: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) version: u64,
     pub(crate) limits: Limits,
-    /// Kinds whose logs have grown.
-    pub(crate) touched: BTreeSet<String>,
+    /// Changes that have come to the logs, by kind.
+    pub(crate) grown: BTreeMap<String, u64>,
     /// Something was changed.
     pub(crate) changed: bool,
 }
@@ -66,7 +66,7 @@ impl<'txn> Transaction<'txn> {
             pod_leases: write.open_table(POD_LEASES)?,
             version,
             limits,
-            touched: BTreeSet::new(),
+            grown: BTreeMap::new(),
             changed: false,
         })
     }

@@ -371,11 +371,8 @@ impl<H: Host> Agent<H> {
         let key = key(id);
         let space = namespace::key_of(&id.namespace);
         for _ in 0..ATTEMPTS {
-            let row = self.ledger.object(&key).map_err(store)?;
-            if row.is_none() {
-                let space = self.ledger.object(&space).map_err(store)?;
-                check_open(space.as_ref(), (kind.plural, id))?;
-            }
+            let (row, space) = self.ledger.object_or(&key, &space).map_err(store)?;
+            check_open(space.as_ref(), (kind.plural, id))?;
             let present = row.as_ref().map(|row| self.read(kind, row)).transpose()?;
             let mut decision = decide(present.clone())?;
             if let Written::Changed(object) = &mut decision.written {
