@@ -35,8 +35,8 @@ use crate::objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 use crate::registry::{
-    AnsweredCall, Applied, Apply, Attach, Attached, Change, Delete, Deleted, Forward, Forwarded,
-    GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, VerbResult,
+    AnsweredCall, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
+    Forwarded, GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, VerbResult,
 };
 use crate::watch::Watched;
 
@@ -50,6 +50,9 @@ pub(crate) struct FakeRegistry(Arc<Inner>);
 struct Inner {
     versions: watch::Sender<u64>,
     objects: Mutex<Vec<Object>>,
+    /// How often VMIs were listed, and how many there were the last time.
+    listed: AtomicUsize,
+    known: AtomicUsize,
     /// Codes of calls that were answered.
     served: Mutex<Vec<String>>,
     /// Bytes of logs that were made.
@@ -63,6 +66,8 @@ impl FakeRegistry {
         Self(Arc::new(Inner {
             versions: watch::Sender::new(1),
             objects: Mutex::default(),
+            listed: AtomicUsize::new(0),
+            known: AtomicUsize::new(0),
             served: Mutex::default(),
             logged: AtomicUsize::new(0),
             guests: Mutex::default(),
@@ -78,6 +83,10 @@ impl FakeRegistry {
     /// Has guests print.
     pub(crate) fn print(&self) {
         self.0.versions.send_replace(2);
+    }
+
+    pub(crate) fn listed(&self) -> usize {
+        self.0.listed.load(Ordering::Relaxed)
     }
 
     pub(crate) fn logged(&self) -> usize {
@@ -123,9 +132,12 @@ impl Registry for FakeRegistry {
     }
 
     fn list(&self, _: Kind) -> Result<Listed, ApiError> {
+        let items = self.0.objects.lock().expect("not poisoned").clone();
+        self.0.listed.fetch_add(1, Ordering::Relaxed);
+        self.0.known.store(items.len(), Ordering::Relaxed);
         Ok(Listed {
             version: *self.0.versions.borrow(),
-            items: self.0.objects.lock().expect("not poisoned").clone(),
+            items,
         })
     }
 
@@ -141,7 +153,16 @@ impl Registry for FakeRegistry {
         version: u64,
         _: usize,
     ) -> Result<(Vec<Change>, u64), ApiError> {
-        Ok((Vec::new(), version))
+        // Those that came since all were listed.
+        let objects = self.0.objects.lock().expect("not poisoned");
+        let new = objects.iter().skip(self.0.known.load(Ordering::Relaxed));
+        let changes = new.map(|object| Change {
+            version: version + 1,
+            change: ChangeKind::Added,
+            kind: Kind::VirtualMachineInstance,
+            object: object.clone(),
+        });
+        Ok((changes.collect(), version))
     }
 
     fn versions(&self) -> watch::Receiver<u64> {

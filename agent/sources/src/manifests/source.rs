@@ -35,7 +35,18 @@ pub struct ManifestSource<R> {
     said: BTreeSet<String>,
     /// Wishes that admission refused, by digest; they are not tried again as they are.
     refused: BTreeSet<(WishKey, String)>,
+    /// All VMIs were as the files want them.
+    settled: Option<Settled>,
     listable: bool,
+}
+
+/// What was looked at when nothing was left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Settled {
+    /// The version at which VMIs were listed.
+    version: u64,
+    /// Whether the node took guests.
+    is_open: bool,
 }
 
 impl<R: ObjectRegistry> ManifestSource<R> {
@@ -48,6 +59,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
             others: Others::default(),
             said: BTreeSet::new(),
             refused: BTreeSet::new(),
+            settled: None,
             listable: true,
             registry,
         }
@@ -80,11 +92,11 @@ impl<R: ObjectRegistry> ManifestSource<R> {
                         if changed.is_err() {
                             return;
                         }
-                        // All VMIs are read: once for many changes.
+                        // Where a VMI has changed, all are read: once for many changes.
                         tokio::time::sleep(SETTLE).await;
                         versions.mark_unchanged();
                         if scanned {
-                            self.settle().await;
+                            self.settle_again().await;
                         }
                     }
                 }
@@ -113,17 +125,43 @@ impl<R: ObjectRegistry> ManifestSource<R> {
         }
     }
 
+    /// The same after something was written, by whomever and of whatever kind. Most of it is of no concern to the files.
+    async fn settle_again(&mut self) {
+        self.others.settle(&self.registry, &self.directory).await;
+        if !self.is_settled() {
+            self.settle_guests().await;
+        }
+    }
+
+    /// Whether VMIs, and what else is decided on, are as they were when nothing was left to do.
+    fn is_settled(&self) -> bool {
+        let Some(settled) = self.settled else {
+            return false;
+        };
+        let kind = Kind::VirtualMachineInstance;
+        let changes = self.registry.changes_after(kind, settled.version, 1);
+        settled.is_open != self.registry.is_unschedulable()
+            && changes.is_ok_and(|(changes, _)| changes.is_empty())
+    }
+
     /// Brings what is there in line with what the files say.
     async fn settle(&mut self) {
         self.others.settle(&self.registry, &self.directory).await;
+        self.settle_guests().await;
+    }
+
+    async fn settle_guests(&mut self) {
+        self.settled = None;
         let (wishes, complaints) = self.directory.wishes();
         for complaint in complaints {
             self.complain(&complaint).await;
         }
-        let present = match self.registry.list(Kind::VirtualMachineInstance) {
-            Ok(listed) => listed.items.into_iter().filter_map(vmi).collect::<Vec<_>>(),
+        let listed = match self.registry.list(Kind::VirtualMachineInstance) {
+            Ok(listed) => listed,
             Err(error) => return warn!(%error, "objects cannot be listed; manifests wait"),
         };
+        let version = listed.version;
+        let present: Vec<_> = listed.items.into_iter().filter_map(vmi).collect();
         let digests: BTreeSet<(WishKey, String)> = wishes
             .iter()
             .map(|(key, wish)| (key.clone(), wish.digest.clone()))
@@ -133,6 +171,7 @@ impl<R: ObjectRegistry> ManifestSource<R> {
         let steps = reconcile(&wishes, &present, is_open, |file| {
             self.directory.is_unknown(file)
         });
+        self.settled = steps.is_empty().then_some(Settled { version, is_open });
         for step in steps {
             self.carry_out(step).await;
         }
@@ -305,5 +344,35 @@ async fn noticed(changes: &mut Option<Changes>) {
             }
         }
         Some(Err(_)) | None => *changes = None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeRegistry;
+
+    #[tokio::test]
+    async fn vmis_are_listed_again_only_when_one_has_changed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let registry = FakeRegistry::new();
+        let mut source = ManifestSource::new(registry.clone(), directory.path().to_owned());
+        assert!(source.scan().await);
+        source.settle().await;
+        assert_eq!(registry.listed(), 1);
+        for _ in 0..10 {
+            registry.print();
+            source.settle_again().await;
+        }
+        assert_eq!(registry.listed(), 1, "others have changed alone");
+        registry.put(&[String::from(
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: web}\nspec: {domain: {devices: {}}}\n",
+        )]);
+        source.settle_again().await;
+        assert_eq!(registry.listed(), 2);
+        // The look at the files themselves, every 30 seconds, believes nobody.
+        assert!(source.scan().await);
+        source.settle().await;
+        assert_eq!(registry.listed(), 3);
     }
 }
