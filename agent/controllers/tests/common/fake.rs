@@ -140,6 +140,11 @@ impl Fake {
         self.0.borrow_mut().dies_after = Some(writes);
     }
 
+    /// Whether the controller has not come to the write yet that it is to die before.
+    pub fn is_to_die(&self) -> bool {
+        self.0.borrow().dies_after.is_some()
+    }
+
     /// Whether the controller died; it begins anew, and its cache with what there is.
     pub fn rises(&self) -> bool {
         let died = std::mem::take(&mut self.0.borrow_mut().is_dead);

@@ -49,6 +49,14 @@ impl World {
         self.store.all(SET).pop().expect("the set is there")
     }
 
+    /// Guests get on until nothing is left to do; the answer is how often the controller wrote and created meanwhile.
+    fn writes_until_settled(&mut self) -> (usize, usize) {
+        let before = self.store.counts();
+        self.go_on(usize::MAX);
+        let after = self.store.counts();
+        (after.0 - before.0, after.1 - before.1)
+    }
+
     fn change_set(&self, spec: &Value) {
         let id = self.set().id();
         self.store.change(&id, Part::Main, &json!({"spec": spec}));
@@ -148,10 +156,17 @@ impl World {
     /// Faults end, guests get on, and the controller has all the time it needs.
     fn settle(&mut self) {
         self.store.end_faults();
+        self.go_on(usize::MAX);
+    }
+
+    /// Guests get on, and the controller has all the time it needs. There are never more replicas than `most`.
+    fn go_on(&mut self, most: usize) {
         for _ in 0..200 {
             self.store.catch_up(usize::MAX);
             while self.control() {
                 self.store.catch_up(usize::MAX);
+                let count = self.active().len();
+                assert!(count <= most, "{count} replicas, of at most {most}");
             }
             for vmi in self.store.all(VMI) {
                 self.guest_goes_on(&vmi);
@@ -260,6 +275,40 @@ fn whatever_is_wanted_meanwhile_the_last_wish_comes_true() {
             let has_ended = matches!(vmi.text(&["status", "phase"]), "Succeeded" | "Failed");
             assert!(is_selected == is_owned || has_ended, "seed {seed}: {vmi:?}");
         }
+    }
+}
+
+/// A set of `before` replicas is to have `after`, and its controller dies before its write of this number; false when it
+/// has not so many.
+fn scaled(before: usize, after: usize, write: usize) -> bool {
+    let mut world = settled(before);
+    world.store.die_after(write);
+    world.change_set(&json!({"replicas": after}));
+    world.go_on(before.max(after));
+    let has_died = !world.store.is_to_die();
+    world.settle();
+    world.assert_settled(1, after);
+    let killed = world.store.killed().len();
+    assert_eq!(
+        killed,
+        before.saturating_sub(after),
+        "killed before write {write}"
+    );
+    has_died
+}
+
+#[test]
+fn a_set_has_as_many_replicas_as_wanted_whichever_write_its_controller_dies_before() {
+    for (before, after) in [(0, 3), (3, 0), (2, 5), (5, 2), (0, 14)] {
+        let deaths = (0..)
+            .take_while(|write| scaled(before, after, *write))
+            .count();
+        // Each replica is a write, and nobody writes without end.
+        let replicas = before.abs_diff(after);
+        assert!(
+            (replicas..replicas * 8).contains(&deaths),
+            "{deaths} writes"
+        );
     }
 }
 
@@ -375,6 +424,38 @@ fn more_replicas_than_a_burst_come_in_bursts() {
     assert_eq!(world.active().len(), 10);
     world.settle();
     world.assert_settled(1, 25);
+}
+
+#[test]
+fn twenty_sets_go_from_none_to_ten_and_back_with_a_write_for_each_replica_and_few_for_each_set() {
+    const SETS: usize = 20;
+    let mut world = World::new(1, 0);
+    world.store.end_faults();
+    for number in 1..SETS {
+        let text = set(0).to_string().replace("web", &format!("web-{number}"));
+        let value = serde_json::from_str(&text).expect("a set");
+        world.store.make(value);
+    }
+    let (first, created) = world.writes_until_settled();
+    assert_eq!((first, created), (SETS, 0), "each set has a status");
+    for (replicas, deleted) in [(10, 0), (0, 10)] {
+        for set in world.store.all(SET) {
+            let change = json!({"spec": {"replicas": replicas}});
+            world.store.change(&set.id(), Part::Main, &change);
+        }
+        let (writes, created) = world.writes_until_settled();
+        assert_eq!(created, SETS * replicas);
+        let of_replicas = SETS * (replicas + deleted);
+        let of_status = writes - of_replicas;
+        assert!(
+            (SETS..=SETS * 4).contains(&of_status),
+            "{of_status} writes of the status of {SETS} sets for {replicas} replicas"
+        );
+        let all = world.store.all(VMI);
+        assert_eq!(all.len(), SETS * replicas);
+    }
+    // Nothing changes, nothing is written.
+    assert_eq!(world.writes_until_settled(), (0, 0));
 }
 
 #[test]

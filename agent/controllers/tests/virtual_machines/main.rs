@@ -4,6 +4,7 @@
 
 #[path = "../common/fake.rs"]
 mod fake;
+mod kills;
 mod live;
 #[path = "../common/seeds.rs"]
 mod seeds;

@@ -296,6 +296,11 @@ impl World {
     /// Faults end, guests get on, and the controller has all the time it needs.
     pub fn settle(&mut self) {
         self.store.end_faults();
+        self.go_on();
+    }
+
+    /// Guests get on, and the controller has all the time it needs.
+    pub fn go_on(&mut self) {
         for _ in 0..150 {
             self.catch_up();
             self.guest_goes_on();
