@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod clients_that_leave;
+
 use std::time::Duration;
 
-use integration::agent::{Agent, MANIFESTS};
+use integration::agent::{Agent, CONFIG, GuestSpec, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -345,5 +347,76 @@ fn the_node_is_an_object_that_the_agent_alone_writes() -> anyhow::Result<()> {
     assert_eq!(field(".metadata.generation")?, "3");
     let row = succeed(&agent, "get nodes --no-headers")?;
     assert!(row.starts_with("node1   Ready "), "{row}");
+    Ok(())
+}
+
+/// Commits of the ledger so far.
+fn commits(host: &Host) -> anyhow::Result<u64> {
+    let scrape =
+        "exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
+    let told = host.run(&["bash", "-c", scrape])?;
+    let series = "kvmlet_store_commit_duration_seconds_count ";
+    let line = told
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix(series));
+    let count = line.ok_or_else(|| anyhow::anyhow!("no commits are counted: {told}"))?;
+    Ok(count.trim().parse()?)
+}
+
+#[test]
+fn manifests_that_say_what_they_said_before_are_not_written_again() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    host.sh(&format!(
+        "printf '[metrics]\\nlisten = \"127.0.0.1:9773\"\\n' >>{CONFIG}"
+    ))?;
+    agent.start()?;
+    let guest = GuestSpec::testguest("guest", "tests=none then=idle").without_devices();
+    let files = [
+        ("map", MAP.to_owned()),
+        ("secret", SECRET.to_owned()),
+        ("guest", guest.manifest()),
+        (
+            "machine",
+            guest
+                .machine("Halted")
+                .replace("name: guest", "name: halted"),
+        ),
+    ];
+    let put = || {
+        files.iter().try_for_each(|(name, manifest)| {
+            let path = format!("{MANIFESTS}/{name}.yaml");
+            host.put(&path, 0o600, manifest.as_bytes())
+        })
+    };
+    put()?;
+    agent.wait_for_phase("guest", "Running", PATIENCE)?;
+    host.wait_for("kvmctl get cm web && kvmctl get secret web", PATIENCE)?;
+    let stopped =
+        "test \"$(kvmctl get vm halted -o jsonpath='{.status.printableStatus}')\" = Stopped";
+    host.wait_for(stopped, PATIENCE)?;
+    // Whatever the agent has left to say of them is said by then.
+    host.sh("sleep 2")?;
+    let before = commits(&host)?;
+    for _ in 0..5 {
+        put()?;
+        host.sh("sleep 0.3")?;
+    }
+    // The directory was read since: what is new in it is there, for the one write that it takes.
+    let other = MAP.replace("name: web", "name: other");
+    host.put(&format!("{MANIFESTS}/other.yaml"), 0o600, other.as_bytes())?;
+    host.wait_for("kvmctl get cm other", PATIENCE)?;
+    host.sh("sleep 1")?;
+    assert_eq!(commits(&host)? - before, 1);
+
+    let versions = "for kind in cm secret vm; do kvmctl get $kind -o jsonpath='{.items[*].metadata.resourceVersion} '; done";
+    let written = host.sh(versions)?;
+    agent.kill()?;
+    agent.start()?;
+    host.sh("sleep 2")?;
+    assert_eq!(host.sh(versions)?, written);
     Ok(())
 }
