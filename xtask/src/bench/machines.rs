@@ -19,6 +19,8 @@ const RUNS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The agent's line at the end of its controllers' first pass.
 const IN_STEP: &str = "controllers have seen to everything that is stored";
+/// Guests that are younger are asked for the agent in them more often.
+const GROWN: Duration = Duration::from_secs(125);
 /// An agent that has just started has more to do than one that runs.
 const SETTLE: Duration = Duration::from_secs(5);
 /// How often the agent is watched doing nothing, and started anew for it.
@@ -52,6 +54,7 @@ fn measure(halted: u32, running: u32) -> anyhow::Result<Vec<Figure>> {
     host.put("/run/bench.yaml", 0o644, bench.as_bytes())?;
 
     let bare = median(&guests::first_instructions(&host, RUNS, "/run/bench.yaml")?);
+    std::thread::sleep(GROWN);
     let (_, idle_before) = idle(&host, &agent, running)?;
     add_halted(&host, &agent, halted)?;
     let memory = objects::memory(&host, "VmRSS")?;

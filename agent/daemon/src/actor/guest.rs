@@ -6,18 +6,22 @@ use std::time::Duration;
 
 use agent_domain::{Attachment, Interface, Vmi};
 use agent_host::{Host, Wake};
-use agent_plan::{GuestTold, Observed, Record, Sighting, Wanted, may_be_probed};
+use agent_plan::{GuestTold, Millis, Observed, Record, Sighting, Timestamp, Wanted, may_be_probed};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::asked::{self, Asked};
 use crate::agent::Agent;
+use crate::clock;
 
 /// After the guest began to run, and until its agent has answered once.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Questions that are asked soon: a guest that has no agent by then may never have one.
 const SOON_TIMES: u32 = 12;
+
+/// What these questions take together.
+const YOUNG: Millis = Millis::from_secs(120);
 
 /// Between two later questions: addresses come and go.
 const LATER: Duration = Duration::from_secs(60);
@@ -124,7 +128,7 @@ impl<H: Host> GuestPoller<H> {
 
     async fn ask_on_and_on(&self, asked: Asked) {
         tokio::time::sleep(apart(&asked.record.id.uid)).await;
-        let (mut soon, mut misses) = (SOON_TIMES, 0);
+        let (mut soon, mut misses) = (times_soon(asked.running_since, clock::now()), 0);
         loop {
             self.look(&asked.record).await;
             match self.agent.host.guest(&asked.record).await {
@@ -169,6 +173,13 @@ impl<H: Host> GuestPoller<H> {
             self.wake.notify_one();
         }
     }
+}
+
+/// How often the agent in a guest is asked soon. One that runs for longer than these questions take was asked by the node's agent
+/// of before.
+fn times_soon(running_since: Timestamp, now: Timestamp) -> u32 {
+    let is_young = now.since(running_since) < YOUNG;
+    if is_young { SOON_TIMES } else { 0 }
 }
 
 /// Guests that came together, or that a new agent finds, are not asked together: a time from half a second to two that
