@@ -33,11 +33,10 @@ pub use self::disk::limits as disk_limits;
 use self::error::{FieldError, unknown};
 pub use self::net::limits as net_limits;
 pub use self::placement::field as placement_field;
+use self::places::MAX_DEVICES;
 pub use self::vsock::control as vsock_control;
 use crate::descriptors::{Access, Descriptors, Kind};
 
-/// A root port in each place of bus 0, and a function behind each.
-const MAX_DEVICES: usize = 2 * PciAddress::MAX_ON_BUS_0;
 const MIN_LOG_BYTES: u64 = 64 << 10;
 const MAX_NAME_BYTES: usize = 512;
 

@@ -1,6 +1,6 @@
 //! Identification of flash memory (JESD68.01; JEP137 for the numbers).
 
-use super::{BLOCK_BYTES, MOST_BUFFERED};
+use super::layout::{BLOCK_BYTES, MOST_BUFFERED};
 
 /// Manufacturer and device: what QEMU's flash of a PC says.
 const ID: [u8; 2] = [0, 0];

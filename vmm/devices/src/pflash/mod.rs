@@ -28,6 +28,7 @@ use vmm_memory::RomMemory;
 use crate::lost_data::{LostData, saved_errno};
 use crate::state::{DeviceState, Payload, StateError};
 
+use layout::MOST_BUFFERED;
 pub use layout::{BLOCK_BYTES, MAX_BYTES};
 pub use state::FlashState;
 pub use store::FlashError;
@@ -48,9 +49,6 @@ const BUFFERED: u8 = 0xe8;
 const READY: u8 = 1 << 7;
 const ERASE_FAILED: u8 = 1 << 5;
 const PROGRAM_FAILED: u8 = 1 << 4;
-
-/// Most bytes of a buffered write, less one.
-const MOST_BUFFERED: u8 = 63;
 
 /// What reads see, and what the next write means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

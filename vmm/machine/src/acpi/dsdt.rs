@@ -7,9 +7,12 @@ use acpi_tables::aml::{
 use acpi_tables::{Aml, AmlSink};
 use vmm_memory::{ECAM_BYTES, Window};
 
+use super::addresses::Addresses;
+use super::described::Described;
+use super::hardware::{COM1_GSI, COM1_PORT, SLEEP_TYPE_S5};
 use super::osc::osc;
+use super::paravirt;
 use super::tables::{finish, table};
-use super::{Addresses, COM1_GSI, COM1_PORT, Described, SLEEP_TYPE_S5, paravirt};
 
 /// Power-off, the PCI host bridge with its windows, configuration space, COM1, and what else
 /// `machine` has.

@@ -30,3 +30,5 @@ pub(crate) const RESET_PORT: u16 = 0xcf9;
 pub(crate) const RESET_VALUE: u8 = 6;
 /// The general purpose event that tells of another generation id; QEMU's number.
 pub(crate) const VM_GEN_ID_EVENT: u8 = 5;
+/// Where the ISA form of pvpanic is (QEMU, `docs/specs/pvpanic.rst`).
+pub(crate) const PVPANIC_PORT: u16 = 0x505;

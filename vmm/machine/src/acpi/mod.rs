@@ -4,6 +4,7 @@
 //! kernels find the fixed registers they expect. There is no SMI: ACPI mode is always on.
 
 mod addresses;
+mod described;
 mod dsdt;
 mod hardware;
 mod loader;
@@ -15,16 +16,15 @@ mod tables;
 mod tests;
 
 use vm_memory::{Bytes, GuestAddress};
-use vmm_kvm::CpuTopology;
-use vmm_memory::{GuestRam, Layout};
+use vmm_memory::GuestRam;
 
 pub(crate) use self::addresses::Addresses;
+pub(crate) use self::described::Described;
 pub(crate) use self::hardware::*;
 use self::loader::Pointer;
 pub(crate) use self::loader::{BlobName, Step, TableSet, Zone};
 pub(crate) use self::tables::{IOAPIC_ADDRESS, LAPIC_ADDRESS};
 use crate::boot::{ACPI_BASE, ACPI_BYTES};
-use crate::numa::NumaNode;
 
 /// The tables did not fit.
 #[derive(Debug, thiserror::Error)]
@@ -39,29 +39,6 @@ pub enum AcpiError {
     #[error("ACPI's or the MultiProcessor table could not be written to guest memory")]
     Memory(#[source] vm_memory::GuestMemoryError),
 }
-
-/// The machine that the tables tell of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Described<'a> {
-    /// RAM.
-    pub(crate) layout: &'a Layout,
-    /// Where the chipset answers.
-    pub(crate) addresses: Addresses,
-    /// Of PCI: the highest number that a root port leads to, 0 without one.
-    pub(crate) last_bus: u8,
-    /// Processors, those that may come included.
-    pub(crate) topology: CpuTopology,
-    /// NUMA nodes; empty: there is no SRAT.
-    pub(crate) nodes: &'a [NumaNode],
-    /// Guest-physical address of the 16 bytes of the generation id; `None`: there is no such device.
-    /// The event [`VM_GEN_ID_EVENT`] tells that they changed.
-    pub(crate) vm_gen_id: Option<u64>,
-    /// There is a pvpanic port at [`PVPANIC_PORT`].
-    pub(crate) isa_pvpanic: bool,
-}
-
-/// Where the ISA form of pvpanic is (QEMU, `docs/specs/pvpanic.rst`).
-pub(crate) const PVPANIC_PORT: u16 = 0x505;
 
 /// All tables, with the script that places them.
 pub(crate) fn tables(machine: &Described<'_>) -> TableSet {

@@ -3,7 +3,7 @@
 use acpi_tables::Aml;
 use acpi_tables::aml::{Device, IO, Method, Name, Notify, Package, Path, ResourceTemplate, Scope};
 
-use super::{PVPANIC_PORT, VM_GEN_ID_EVENT};
+use super::hardware::{PVPANIC_PORT, VM_GEN_ID_EVENT};
 
 /// Present, enabled, shown, working (ACPI 6.3, 6.3.7).
 const STATUS_PRESENT: u8 = 0xf;

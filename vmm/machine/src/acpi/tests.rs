@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use vmm_kvm::CpuTopology;
+use vmm_memory::Layout;
 
 use super::loader::{BlobName, Step, Zone};
 use super::*;
+use crate::numa::NumaNode;
 
 fn set(topology: CpuTopology, nodes: &[NumaNode]) -> TableSet {
     let layout = Layout::new(4 << 30, 40).unwrap();

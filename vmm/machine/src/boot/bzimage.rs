@@ -9,9 +9,9 @@ use linux_loader::loader::bzimage::BzImage;
 use vm_memory::GuestAddress;
 use vmm_memory::GuestRam;
 
-use super::LoadedKernel;
 use super::error::BootError;
 use super::image::KernelImage;
+use super::loaded::LoadedKernel;
 use super::map::HIGH_START;
 
 const WHAT: &str = "the kernel";

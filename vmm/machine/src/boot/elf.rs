@@ -8,9 +8,9 @@ use linux_loader::loader::elf::{Elf, PvhBootCapability};
 use vm_memory::{Address, GuestAddress, GuestMemoryBackend};
 use vmm_memory::GuestRam;
 
-use super::LoadedKernel;
 use super::error::BootError;
 use super::image::KernelImage;
+use super::loaded::LoadedKernel;
 use super::map::HIGH_START;
 
 const CLASS_64: u8 = 2;

@@ -4,8 +4,8 @@ use vmm_memory::{GuestRam, Layout};
 
 use super::bzimage::SETUP_HEADER;
 use super::error::BootError;
+use super::loaded::{Firmware, Initrd, LoadedKernel};
 use super::map::{CMDLINE, memory_map, write};
-use super::{Firmware, Initrd, LoadedKernel};
 use crate::fields::Fields;
 
 /// Where `boot_params` lies.

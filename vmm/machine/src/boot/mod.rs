@@ -10,6 +10,7 @@ mod elf;
 mod error;
 mod image;
 mod linux;
+mod loaded;
 mod map;
 mod pvh;
 mod registers;
@@ -20,6 +21,8 @@ use vmm_kvm::StartState;
 use vmm_memory::{GuestRam, Layout};
 
 pub use error::{BootError, MAX_CMDLINE_BYTES};
+pub(crate) use loaded::Firmware;
+use loaded::{Initrd, LoadedKernel};
 pub(crate) use map::{
     ACPI_BASE, ACPI_BYTES, GENERATION_PAGE, MP_POINTER, MP_TABLE, MP_TABLE_BYTES, SMBIOS_BASE,
     SMBIOS_BYTES,
@@ -51,29 +54,6 @@ pub struct KernelConfig {
     pub entry: KernelEntry,
     /// Linux is to reach PCI's configuration space by memory alone, where reads are no exits.
     pub maps_pci: bool,
-}
-
-/// A kernel in guest memory.
-struct LoadedKernel {
-    /// First byte after the kernel, its .bss included.
-    end: u64,
-    /// 64-bit entry point.
-    entry64: u64,
-    /// 32-bit PVH entry point, if the kernel has one.
-    entry_pvh: Option<u64>,
-    /// The 64-bit entry point is Linux' (`startup_64`).
-    is_linux: bool,
-    /// Last address that an initrd may use.
-    initrd_max: u64,
-    /// The setup header of a bzImage, for the zero page.
-    setup_header: Option<Vec<u8>>,
-}
-
-/// What boot protocols tell a kernel beyond its own files.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Firmware {
-    /// Root of the ACPI tables.
-    pub rsdp: u64,
 }
 
 /// Loads everything and gives the registers of the boot processor.
@@ -116,13 +96,6 @@ fn load_kernel(ram: &GuestRam, file: &File) -> Result<LoadedKernel, BootError> {
     } else {
         bzimage::load(ram, file)
     }
-}
-
-/// Where an initrd lies in guest memory.
-#[derive(Clone, Copy, Debug)]
-struct Initrd {
-    address: u64,
-    bytes: u64,
 }
 
 /// As high as the kernel allows, so that the kernel can unpack or move itself below.

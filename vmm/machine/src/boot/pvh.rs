@@ -3,8 +3,8 @@
 use vmm_memory::{GuestRam, Layout};
 
 use super::error::BootError;
+use super::loaded::{Firmware, Initrd};
 use super::map::{CMDLINE, memory_map, write};
-use super::{Firmware, Initrd};
 use crate::fields::Fields;
 
 /// Where `hvm_start_info` lies.

@@ -4,7 +4,7 @@ use proto_vmm::v1;
 use vmm_machine::{DebugLog, FirmwareConfig};
 
 use super::error::FieldError;
-use super::{MAX_DEVICES, places};
+use super::places::{self, MAX_DEVICES};
 use crate::descriptors::{Access, Descriptors};
 
 /// Reads everything but the files' lengths, which the machine looks at.

@@ -5,6 +5,9 @@ use vmm_machine::{DeviceConfig, PciAddress};
 
 use super::error::FieldError;
 
+/// A root port in each place of bus 0, and a function behind each.
+pub(super) const MAX_DEVICES: usize = 2 * PciAddress::MAX_ON_BUS_0;
+
 /// Reads an address.
 pub(super) fn address(path: &str, wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
     let field = format!("{path}.address");

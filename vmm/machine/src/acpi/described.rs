@@ -1,0 +1,27 @@
+//! The machine that the tables tell of.
+
+use vmm_kvm::CpuTopology;
+use vmm_memory::Layout;
+
+use super::addresses::Addresses;
+use crate::numa::NumaNode;
+
+/// All that tables depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described<'a> {
+    /// RAM.
+    pub(crate) layout: &'a Layout,
+    /// Where the chipset answers.
+    pub(crate) addresses: Addresses,
+    /// Of PCI: the highest number that a root port leads to, 0 without one.
+    pub(crate) last_bus: u8,
+    /// Processors, those that may come included.
+    pub(crate) topology: CpuTopology,
+    /// NUMA nodes; empty: there is no SRAT.
+    pub(crate) nodes: &'a [NumaNode],
+    /// Guest-physical address of the 16 bytes of the generation id; `None`: there is no such device.
+    /// The event [`VM_GEN_ID_EVENT`](super::hardware::VM_GEN_ID_EVENT) tells that they changed.
+    pub(crate) vm_gen_id: Option<u64>,
+    /// There is a pvpanic port at [`PVPANIC_PORT`](super::hardware::PVPANIC_PORT).
+    pub(crate) isa_pvpanic: bool,
+}
