@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::node::{FieldRules, SupportLevel};
+use crate::kvmlet::node::v1::{FieldRules, SupportLevel};
 use crate::schema::{FieldKind, FieldSchema, Shape, Width, schema};
 
 /// One field, for people.

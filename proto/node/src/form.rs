@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use crate::decode::{
     DecodeError, Step, typed, typed_of, wire_and_unknown, wire_of, wire_of_members,
 };
+use crate::kvmlet::meta::v1::ObjectMeta;
 use crate::look::members_of;
-use crate::meta::ObjectMeta;
 use crate::schema::{MessageSchema, Schema};
 
 impl Schema {

@@ -6,10 +6,10 @@ use serde::de::DeserializeSeed;
 use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::decode::DecodeError;
-use crate::node::{Object, object::Kind};
+use crate::kubevirt::v1::VirtualMachineInstance;
+use crate::kvmlet::node::v1::{Object, object::Kind};
 use crate::object::{self, ObjectName, VMI_KIND};
 use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place, path_segment};
-use crate::vmi::VirtualMachineInstance;
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;

@@ -2,7 +2,7 @@
 
 use prost_reflect::Value;
 
-use crate::node::{MethodRules, Role};
+use crate::kvmlet::node::v1::{MethodRules, Role};
 use crate::schema::schema;
 
 /// One method of a service.

@@ -2,9 +2,9 @@
 
 use crate::decode::{DecodeError, from_node};
 use crate::encode::to_json;
+use crate::kvmlet::meta::v1::ObjectMeta;
+use crate::kvmlet::node::v1::{Object, object};
 use crate::look::Tree;
-use crate::meta::ObjectMeta;
-use crate::node::{Object, object};
 use crate::tree::Node;
 
 /// Kind of a VMI.
@@ -80,7 +80,7 @@ pub fn decode(node: &Node) -> Result<Object, Vec<DecodeError>> {
     };
     match kind {
         VMI_KIND if VMI_API_VERSIONS.contains(&version) => {
-            from_node(node).map(|mut vmi: crate::vmi::VirtualMachineInstance| {
+            from_node(node).map(|mut vmi: crate::kubevirt::v1::VirtualMachineInstance| {
                 VMI_API_VERSION.clone_into(&mut vmi.api_version);
                 Object {
                     kind: Some(object::Kind::VirtualMachineInstance(vmi)),
@@ -159,16 +159,16 @@ impl Object {
     }
 }
 
-impl From<crate::vmi::VirtualMachineInstance> for Object {
-    fn from(vmi: crate::vmi::VirtualMachineInstance) -> Self {
+impl From<crate::kubevirt::v1::VirtualMachineInstance> for Object {
+    fn from(vmi: crate::kubevirt::v1::VirtualMachineInstance) -> Self {
         Self {
             kind: Some(object::Kind::VirtualMachineInstance(vmi)),
         }
     }
 }
 
-impl From<crate::events::Event> for Object {
-    fn from(event: crate::events::Event) -> Self {
+impl From<crate::kvmlet::core::v1::Event> for Object {
+    fn from(event: crate::kvmlet::core::v1::Event) -> Self {
         Self {
             kind: Some(object::Kind::Event(event)),
         }

@@ -5,8 +5,11 @@ use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, Value};
 
-use crate::DESCRIPTORS;
-use crate::node::FieldRules;
+use crate::kvmlet::node::v1::{FieldRules, Format};
+
+/// The encoded `FileDescriptorSet` of everything here, with comments and field options: for gRPC
+/// reflection, for the JSON codec and for documentation.
+pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// The table. Decoding it can only fail when the checked-in descriptors are broken, which `cargo xtask
 /// gen --check` and every test of this crate would show.
@@ -159,12 +162,12 @@ impl FieldSchema {
             (Kind::Int64, _) => FieldKind::Integer(Width::I64),
             (Kind::Uint32, _) => FieldKind::Integer(Width::U32),
             (Kind::Uint64, _) => FieldKind::Integer(Width::U64),
-            (Kind::String, crate::node::Format::Quantity) => FieldKind::Quantity,
+            (Kind::String, Format::Quantity) => FieldKind::Quantity,
             (Kind::String, _) => FieldKind::Text,
-            (Kind::Bytes, crate::node::Format::Json) => {
+            (Kind::Bytes, Format::Json) => {
                 FieldKind::Json((!rules.form.is_empty()).then(|| rules.form.clone()))
             }
-            (Kind::Bytes, crate::node::Format::Base64) => FieldKind::Base64,
+            (Kind::Bytes, Format::Base64) => FieldKind::Base64,
             (Kind::Message(message), _) => FieldKind::Message(message.full_name().to_owned()),
             (other, _) => {
                 return Err(format!("{} has type {other:?}", descriptor.full_name()));
@@ -240,7 +243,7 @@ mod tests {
         for message in schema().messages.values() {
             for field in &message.fields {
                 let partly = !field.rules.honoured.is_empty();
-                let not = field.rules.support() != crate::node::SupportLevel::Supported;
+                let not = field.rules.support() != crate::kvmlet::node::v1::SupportLevel::Supported;
                 assert_eq!(
                     partly || not,
                     !field.rules.note.is_empty(),

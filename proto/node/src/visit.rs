@@ -5,7 +5,7 @@ use prost_reflect::{DynamicMessage, Value};
 
 use crate::decode::wire_of;
 use crate::encode::dynamic;
-use crate::node::FieldRules;
+use crate::kvmlet::node::v1::FieldRules;
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Shape, schema};
 use crate::tree::path_segment;
 

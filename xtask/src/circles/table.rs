@@ -6,8 +6,6 @@ const ALLOWED: &[(&str, &[usize])] = &[
     ("agent/host", &[23, 5, 4, 4, 4, 4, 3, 2, 2, 2]),
     ("guest-images/testguest", &[7, 3, 2, 2]),
     ("integration", &[7, 4, 3, 2, 2, 2, 2]),
-    ("proto/node", &[8]),
-    ("proto/vmm", &[2]),
     ("xtask", &[2, 2]),
 ];
 
