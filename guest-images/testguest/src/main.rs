@@ -15,6 +15,7 @@ mod clock;
 mod console_lines;
 mod device_tests;
 mod entry;
+mod exception;
 mod generation;
 mod io;
 mod lapic;

@@ -4,12 +4,10 @@
 //! - `hlt`, `rdmsr` and `wrmsr` of the payload raise #GP; the handler executes them in its place.
 //!   That needs neither `int n` nor `syscall`, which not every host's KVM interprets. So do `cli`
 //!   and `sti` where the host does not honour IOPL 3.
-//! - Any other exception continues at CPL 3 in `exception_report` on a stack of its own.
+//! - Any other exception continues at CPL 3 in `exception_report` (`exception.rs`) on a stack of its own.
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
-
-use crate::{console_line, power};
 
 /// The first of [`IRQ_VECTORS`] vectors that devices and the timer may use.
 pub const FIRST_IRQ_VECTOR: u8 = 0x30;
@@ -264,22 +262,4 @@ pub fn write_x2apic(msr: u32, value: u64) {
     // SAFETY: executed by `trap_gp`; the local APIC has no influence on memory but by the second CPU, which
     // begins where `second_cpu.rs` has put what it does.
     unsafe { asm!("wrmsr", in("ecx") msr, in("rax") value, in("rdx") high) };
-}
-
-/// Where an exception continues, at CPL 3 and with interrupts off. Powers off: whoever waits for
-/// this guest learns of the failure at once.
-#[unsafe(no_mangle)]
-extern "C" fn exception_report(
-    vector: u64,
-    error: u64,
-    rip: u64,
-    cr2: u64,
-    cs: u64,
-    rsp: u64,
-) -> ! {
-    console_line!(
-        "TESTGUEST exception FAIL vector={vector} error={error:#x} rip={rip:#x} cr2={cr2:#x} cpl={} rsp={rsp:#x}",
-        cs & 3
-    );
-    power::off()
 }

@@ -1,8 +1,9 @@
 //! Pages that a balloon cannot take, and statistics that are none.
 
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome::Ignored;
+use super::outcome::{FINE, Outcome};
 use super::victim::{BEYOND_MEMORY, Victim, read, write};
-use super::{Case, FINE, Outcome};
 use crate::virtio::DeviceError;
 
 const INFLATE: u16 = 0;

@@ -1,9 +1,10 @@
 //! BARs moved to where they must not be: over memory, over chips, over configuration space, over each
 //! other, while the device works.
 
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome;
+use super::outcome::Outcome::Ignored;
 use super::victim::Victim;
-use super::{Case, Outcome};
 use crate::io;
 use crate::pci::{BAR0, COMMAND};
 use crate::virtio::{COMMON, DeviceError, window};

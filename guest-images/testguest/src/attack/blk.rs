@@ -1,8 +1,9 @@
 //! Requests to a disk that make no sense.
 
-use super::Outcome::NeedsReset;
+use super::case::Case;
+use super::outcome::Outcome::NeedsReset;
+use super::outcome::{ERROR, FINE, Outcome, UNSUPPORTED};
 use super::victim::{BEYOND_MEMORY, Desc, Victim, read, write};
-use super::{Case, ERROR, FINE, Outcome, UNSUPPORTED};
 use crate::virtio::DeviceError;
 
 const IN: u32 = 0;

@@ -1,7 +1,7 @@
 //! Root ports: bus numbers, windows, slots and messages that make no sense, with a function behind them
 //! or none.
 
-use super::Outcome::Ignored;
+use super::outcome::Outcome::Ignored;
 use super::two_cpus::Pair;
 use super::victim::BEYOND_MEMORY;
 use crate::clock::Clock;

@@ -1,6 +1,6 @@
 //! What is no virtio device: ports of the chips, configuration space of nobody, addresses of nothing.
 
-use super::Outcome::Ignored;
+use super::outcome::Outcome::Ignored;
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::io;

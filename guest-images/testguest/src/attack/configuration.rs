@@ -1,9 +1,10 @@
 //! Configuration space: accesses of odd sizes, registers that are not writable, and the window into
 //! the BAR (`VIRTIO_PCI_CAP_PCI_CFG`) with an address, a length and a BAR that make no sense.
 
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome;
+use super::outcome::Outcome::Ignored;
 use super::victim::{BEYOND_MEMORY, Victim};
-use super::{Case, Outcome};
 use crate::memory::Registers;
 use crate::pci::{BAR0, COMMAND};
 use crate::virtio::{

@@ -1,8 +1,9 @@
 //! Messages and data to a console that make no sense.
 
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome::Ignored;
+use super::outcome::{ANY, FINE};
 use super::victim::{BEYOND_MEMORY, Victim, read, write};
-use super::{Case, FINE};
 use crate::virtio::DeviceError;
 
 const CONTROL_RECEIVE: u16 = 2;
@@ -78,7 +79,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "answers-to-places-that-are-no-memory",
-        expected: super::ANY,
+        expected: ANY,
         run: |victim| {
             for (head, desc) in [
                 write(BEYOND_MEMORY, 64),

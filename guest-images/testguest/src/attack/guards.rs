@@ -1,6 +1,6 @@
 //! Watchdog and panic devices: registers written everywhere, short of what ends the machine.
 
-use super::Outcome::Ignored;
+use super::outcome::Outcome::Ignored;
 use crate::clock::Clock;
 use crate::io;
 use crate::memory::Registers;

@@ -1,5 +1,6 @@
 //! One honest request to each kind of device, to see whether it still serves.
 
+use super::outcome::Outcome;
 use super::victim::{Victim, read, write};
 use crate::virtio::{DeviceError, Kind};
 use testguest_lib::vsock_packet::{HEADER_BYTES, Header, REQUEST, RESET};
@@ -19,6 +20,17 @@ pub fn request(victim: &mut Victim<'_>) -> Result<(), DeviceError> {
         Kind::Console => console(victim),
         Kind::Balloon => balloon(victim),
         Kind::Vsock => vsock(victim),
+    }
+}
+
+impl Victim<'_> {
+    /// Whether the device still serves, without a reset.
+    pub fn still_serves(&mut self) -> Result<Outcome, DeviceError> {
+        if self.needs_reset() {
+            return Ok(Outcome::NeedsReset);
+        }
+        request(self)?;
+        Ok(Outcome::Ignored)
     }
 }
 

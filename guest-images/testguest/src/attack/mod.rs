@@ -5,6 +5,7 @@ mod balloon;
 mod bars;
 mod blk;
 mod bridges;
+mod case;
 mod chips;
 mod configuration;
 mod console;
@@ -13,6 +14,7 @@ mod guards;
 mod honest;
 mod msix;
 mod net;
+mod outcome;
 mod races;
 mod registers;
 mod requests;
@@ -24,63 +26,17 @@ mod two_cpus;
 mod victim;
 mod vsock;
 
-use core::fmt;
-
 use testguest_lib::command_line::{Attack, Attacks};
 
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::pci::{Ecam, Function};
 use crate::report::Report;
-use crate::virtio::{self, DeviceError, Kind};
+use crate::virtio::{self, Kind};
+use case::Case;
+use outcome::Outcome;
 pub use races::storm;
 use victim::{Memory, Victim};
-
-/// What came of an attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The device waits for its reset.
-    NeedsReset,
-    /// The device answered; of a disk, and of a card's commands, with this status.
-    Answered(u8),
-    /// A request, or a write to a register, was left alone.
-    Ignored,
-}
-
-/// A disk's or a card's word that something failed.
-const ERROR: Outcome = Outcome::Answered(1);
-/// A disk does not know the request.
-const UNSUPPORTED: Outcome = Outcome::Answered(2);
-/// Everything is as it should be.
-const FINE: Outcome = Outcome::Answered(0);
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NeedsReset => f.write_str("needs-reset"),
-            Self::Answered(0) => f.write_str("answered"),
-            Self::Answered(status) => write!(f, "status-{status}"),
-            Self::Ignored => f.write_str("ignored"),
-        }
-    }
-}
-
-/// One attack on a device that is set up and runs.
-pub struct Case {
-    name: &'static str,
-    /// Any of these is right.
-    expected: &'static [Outcome],
-    run: fn(&mut Victim<'_>) -> Result<Outcome, DeviceError>,
-}
-
-/// Those outcomes that leave a device in a state of its own choice.
-const ANY: &[Outcome] = &[
-    Outcome::NeedsReset,
-    FINE,
-    ERROR,
-    UNSUPPORTED,
-    Outcome::Ignored,
-];
 
 /// Runs what is asked for on all devices there are.
 pub fn run(acpi: &Acpi, clock: &Clock, attacks: Attacks, report: &mut Report) {

@@ -1,7 +1,7 @@
 //! MSI-X: tables full of nonsense, messages to nowhere, masks that change all the time.
 
-use super::Case;
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome::Ignored;
 use super::victim::Victim;
 use crate::memory::Registers;
 use crate::pci::Msix;

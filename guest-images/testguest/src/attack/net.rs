@@ -1,8 +1,9 @@
 //! Frames and commands to a network card that make no sense.
 
-use super::Outcome::{Ignored, NeedsReset};
+use super::case::Case;
+use super::outcome::Outcome::{Ignored, NeedsReset};
+use super::outcome::{ERROR, FINE, Outcome};
 use super::victim::{BEYOND_MEMORY, Victim, read, write};
-use super::{Case, ERROR, FINE, Outcome};
 use crate::virtio::DeviceError;
 
 const TRANSMIT: u16 = 1;

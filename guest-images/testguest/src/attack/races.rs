@@ -1,12 +1,13 @@
 //! Races of two CPUs: while the first sends requests, the second changes what they are made of, or the
 //! device under them.
 
+use super::case::Case;
 use super::msix::{route_all, spread, with_msix};
+use super::outcome::ANY;
 use super::requests::{flood, usual};
 use super::victim::{
     BEYOND_MEMORY, Desc, Field, INDIRECT, Memory, NEXT, SIZE, Victim, WRITE, read,
 };
-use super::{ANY, Case};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::memory::{Place, Registers};

@@ -1,8 +1,9 @@
 //! The common configuration: its fields at the wrong time, of the wrong size, with the wrong values.
 
-use super::Outcome::{Ignored, NeedsReset};
+use super::case::Case;
+use super::outcome::Outcome::{Ignored, NeedsReset};
+use super::outcome::{ANY, Outcome};
 use super::victim::{Ring, SIZE, Victim};
-use super::{ANY, Case, Outcome};
 use crate::virtio::{
     ACKNOWLEDGE, CONFIG_MSIX_VECTOR, DEVICE_FEATURE_SELECT, DEVICE_STATUS, DRIVER, DRIVER_FEATURE,
     DRIVER_FEATURE_SELECT, DRIVER_OK, DeviceError, FEATURES_OK, ISR, QUEUE_DESC, QUEUE_DRIVER,

@@ -1,8 +1,9 @@
 //! Requests that change while the device works on them, and devices that are reset meanwhile.
 
-use super::Outcome::{Ignored, NeedsReset};
+use super::case::Case;
+use super::outcome::Outcome::{Ignored, NeedsReset};
+use super::outcome::{ANY, Outcome};
 use super::victim::{Desc, SIZE, Victim, read, write};
-use super::{ANY, Case, Outcome};
 use crate::virtio::{DeviceError, Kind};
 
 const RESETS: u32 = 200;

@@ -1,8 +1,9 @@
 //! Rings: indexes that jump, places where no memory is, places of others.
 
-use super::Outcome::{Ignored, NeedsReset};
+use super::case::Case;
+use super::outcome::Outcome::{Ignored, NeedsReset};
+use super::outcome::{ANY, FINE, Outcome};
 use super::victim::{BEYOND_MEMORY, Ring, SIZE, Victim, read, write};
-use super::{ANY, Case, FINE, Outcome};
 use crate::virtio::DeviceError;
 
 /// A device that does not take the ring says so at once.

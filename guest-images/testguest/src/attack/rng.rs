@@ -1,7 +1,8 @@
 //! Requests to a source of entropy that make no sense.
 
+use super::case::Case;
+use super::outcome::{ANY, FINE, Outcome};
 use super::victim::{BEYOND_MEMORY, Desc, INDIRECT, NEXT, SIZE, Victim, read, write};
-use super::{ANY, Case, FINE, Outcome};
 use crate::virtio::DeviceError;
 
 /// What a buffer holds before anything is written to it.

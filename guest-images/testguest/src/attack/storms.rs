@@ -1,8 +1,8 @@
 //! Storms: kicks and interrupts without end, for a while.
 
-use super::Case;
-use super::Outcome::Ignored;
+use super::case::Case;
 use super::msix::route_all;
+use super::outcome::Outcome::Ignored;
 use super::victim::Victim;
 use crate::trap;
 use crate::virtio::{DeviceError, QUEUE_NOTIFY_OFF, QUEUE_SELECT, queue_vector};

@@ -1,9 +1,10 @@
 //! Descriptor chains that no driver makes: loops, indexes and tables out of range, lengths that
 //! overflow, buffers where no memory is.
 
-use super::Outcome::NeedsReset;
+use super::case::Case;
+use super::outcome::Outcome::NeedsReset;
+use super::outcome::{FINE, Outcome};
 use super::victim::{BEYOND_MEMORY, Desc, INDIRECT, NEXT, SIZE, Victim, read, write};
-use super::{Case, FINE, Outcome};
 use crate::virtio::DeviceError;
 
 /// The structure of the chain is wrong.

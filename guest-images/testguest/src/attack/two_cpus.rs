@@ -2,7 +2,7 @@
 //! the first writes and reads the same ones. What either writes alone ends no machine, so that both
 //! together may not either.
 
-use super::Outcome::Ignored;
+use super::outcome::Outcome::Ignored;
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::io;

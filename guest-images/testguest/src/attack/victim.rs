@@ -1,10 +1,11 @@
 //! A virtio device in the hands of an attacker: registers and rings raw, nothing is checked.
 
+mod descriptor;
 mod rings;
 
 use core::sync::atomic::{Ordering, fence};
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::memory::{DmaBuffer, Registers};
@@ -16,7 +17,7 @@ use crate::virtio::{
     NOTIFY, QUEUE_DESC, QUEUE_DEVICE, QUEUE_DRIVER, QUEUE_ENABLE, QUEUE_NOTIFY_OFF, QUEUE_SELECT,
     QUEUE_SIZE, QUEUES, window,
 };
-pub use rings::{Desc, Field, INDIRECT, NEXT, Ring, WRITE, read, write};
+pub use descriptor::{Desc, Field, INDIRECT, NEXT, Ring, WRITE, read, write};
 
 /// Descriptors of each queue.
 pub const SIZE: u16 = 16;
@@ -257,15 +258,6 @@ impl<'a> Victim<'a> {
     /// Gives the device time to do what it should not.
     pub fn wait_briefly(&self) {
         self.clock.sleep_until(self.clock.after_ms(BRIEFLY_MS));
-    }
-
-    /// Whether the device still serves, without a reset.
-    pub fn still_serves(&mut self) -> Result<Outcome, DeviceError> {
-        if self.needs_reset() {
-            return Ok(Outcome::NeedsReset);
-        }
-        super::honest::request(self)?;
-        Ok(Outcome::Ignored)
     }
 
     /// A place in the buffers.

@@ -1,7 +1,7 @@
 //! Packets to a socket device that make no sense.
 
-use super::Case;
-use super::Outcome::Ignored;
+use super::case::Case;
+use super::outcome::Outcome::Ignored;
 use super::victim::{Victim, read, write};
 use crate::virtio::DeviceError;
 use testguest_lib::vsock_packet::{

@@ -3,6 +3,7 @@
 pub mod balloon;
 pub mod blk;
 pub mod console;
+mod error;
 pub mod load;
 pub mod net;
 pub mod numbers;
@@ -19,6 +20,7 @@ use crate::clock::Clock;
 use crate::memory::Registers;
 use crate::pci::{Ecam, Function, Msix};
 use crate::trap;
+pub use error::DeviceError;
 use queue::Queue;
 
 const VENDOR: u16 = 0x1af4;
@@ -99,49 +101,6 @@ impl fmt::Display for Kind {
 pub fn functions(acpi: Option<&Acpi>) -> Result<Ecam, DeviceError> {
     let ecam = acpi.and_then(|acpi| acpi.ecam.as_ref().and_then(Ecam::map));
     ecam.ok_or(DeviceError::Missing("ECAM window"))
-}
-
-/// Why a device's test failed.
-#[derive(Debug)]
-pub enum DeviceError {
-    /// A capability, BAR or table is not there or not usable.
-    Missing(&'static str),
-    /// The device refuses something it has to accept.
-    Refused(&'static str),
-    /// Nothing happened in time.
-    Timeout(&'static str),
-    /// The device was done but no interrupt came.
-    NoInterrupt(&'static str),
-    /// The device used a descriptor that it was not given.
-    WrongDescriptor(u32),
-    /// A value is not what it has to be.
-    Mismatch {
-        /// Name of the value.
-        what: &'static str,
-        /// As it should be.
-        expected: u64,
-        /// As it is.
-        got: u64,
-    },
-}
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(what) => write!(f, "{what} is missing"),
-            Self::Refused(what) => write!(f, "device refused {what}"),
-            Self::Timeout(what) => write!(f, "timeout: {what}"),
-            Self::NoInterrupt(what) => write!(f, "no interrupt: {what}"),
-            Self::WrongDescriptor(id) => write!(f, "device used descriptor {id}"),
-            Self::Mismatch {
-                what,
-                expected,
-                got,
-            } => {
-                write!(f, "{what}: expected {expected:#x} got {got:#x}")
-            }
-        }
-    }
 }
 
 /// Which kind of device a PCI function is; `None` if it is none of those tested.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use super::DeviceError;
+use super::error::DeviceError;
 use crate::clock::{Clock, Moment};
 use crate::memory::{DmaBuffer, Registers};
 use crate::trap;

@@ -6,7 +6,7 @@ use testguest_lib::echo_frame::{self, MAX_FRAME_BYTES};
 use super::super::queue::{Queue, Segment};
 use super::super::{Device, DeviceError, queue_vector};
 use super::lane::Lane;
-use super::{
+use super::packet::{
     FEATURE_CTRL_VQ, FEATURE_MAC, FEATURE_MQ, FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES,
     TRANSMIT_TIMEOUT_MS,
 };

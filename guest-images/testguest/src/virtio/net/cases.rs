@@ -5,7 +5,7 @@ use testguest_lib::echo_frame::{self, MAX_FRAME_BYTES};
 
 use super::super::DeviceError;
 use super::card::{Card, Wanted};
-use super::{
+use super::packet::{
     BUFFER_BYTES, FEATURE_ANNOUNCE, FEATURE_CSUM, FEATURE_CTRL_MAC, FEATURE_CTRL_RX,
     FEATURE_CTRL_VQ, FEATURE_MERGE, FEATURE_MQ, FEATURE_STATUS, HEADER_BYTES, MAX_PACKET_BYTES,
 };

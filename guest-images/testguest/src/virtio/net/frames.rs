@@ -5,7 +5,7 @@ use testguest_lib::command_line::Settings;
 use testguest_lib::echo_frame::MAX_FRAME_BYTES;
 
 use super::card::{Card, Wanted};
-use super::{BUFFER_BYTES, FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES};
+use super::packet::{BUFFER_BYTES, FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::console_lines::ConsoleLines;

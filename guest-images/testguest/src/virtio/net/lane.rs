@@ -2,7 +2,7 @@
 
 use super::super::queue::{Queue, Segment, Used};
 use super::super::{Device, DeviceError, queue_vector};
-use super::{FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES, TRANSMIT_TIMEOUT_MS};
+use super::packet::{FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES, TRANSMIT_TIMEOUT_MS};
 use crate::clock::Clock;
 use crate::memory::DmaBuffer;
 

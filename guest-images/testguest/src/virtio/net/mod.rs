@@ -5,34 +5,13 @@ mod card;
 mod cases;
 pub mod frames;
 mod lane;
+mod packet;
 
 use super::DeviceError;
 use crate::clock::Clock;
 use crate::pci::Function;
 use card::{Card, Totals};
 use testguest_lib::command_line::Settings;
-use testguest_lib::echo_frame::MAX_FRAME_BYTES;
-
-const FEATURE_CSUM: u64 = 1 << 0;
-const FEATURE_MAC: u64 = 1 << 5;
-const FEATURE_MERGE: u64 = 1 << 15;
-const FEATURE_STATUS: u64 = 1 << 16;
-const FEATURE_CTRL_VQ: u64 = 1 << 17;
-const FEATURE_CTRL_RX: u64 = 1 << 18;
-const FEATURE_ANNOUNCE: u64 = 1 << 21;
-const FEATURE_MQ: u64 = 1 << 22;
-const FEATURE_CTRL_MAC: u64 = 1 << 23;
-
-/// With VIRTIO_F_VERSION_1 the header always has `num_buffers`.
-const HEADER_BYTES: usize = 12;
-/// The longest frame with its header.
-const MAX_PACKET_BYTES: usize = HEADER_BYTES + MAX_FRAME_BYTES;
-/// A receive buffer into which every frame fits.
-const BUFFER_BYTES: u16 = 2048;
-const TRANSMIT_TIMEOUT_MS: u64 = 5_000;
-
-/// Room for a frame with its header.
-type FrameBuffer = [u8; MAX_PACKET_BYTES];
 
 /// What the test found out about a device that passed.
 pub struct NetSummary {

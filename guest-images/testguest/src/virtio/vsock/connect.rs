@@ -1,6 +1,6 @@
 //! A connection that the guest begins, to a program of the host that sends all data back.
 
-use super::{Account, Card, Outcome, WINDOW_BYTES, WINDOW_BYTES_U32};
+use super::card::{Account, Card, WINDOW_BYTES, WINDOW_BYTES_U32};
 use crate::virtio::DeviceError;
 use testguest_lib::vsock_packet::{
     CREDIT_REQUEST, CREDIT_UPDATE, DATA, DONE, Header, REQUEST, RESET, RESPONSE, SENDS_NO_MORE,
@@ -8,6 +8,17 @@ use testguest_lib::vsock_packet::{
 };
 
 const OWN_PORT: u32 = 1024;
+
+/// What became of the connection that the guest began.
+#[derive(Clone, Copy)]
+pub enum Outcome {
+    /// There was none.
+    None,
+    /// The host refused.
+    Refused,
+    /// All data came back.
+    Echoed,
+}
 
 struct Client<'a, 'b> {
     card: &'a mut Card<'b>,

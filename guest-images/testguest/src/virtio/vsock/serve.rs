@@ -1,6 +1,6 @@
 //! Connections that the host begins: all that comes is sent back.
 
-use super::{Account, Card, Packet, WINDOW_BYTES};
+use super::card::{Account, Card, Packet, WINDOW_BYTES};
 use crate::memory::DmaBuffer;
 use crate::virtio::DeviceError;
 use testguest_lib::vsock_packet::{
