@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::wire::{Outcome, Request};
+use crate::wire::Request;
 pub use channel::Channel;
 pub use session::{Output, Session};
 
@@ -117,14 +117,5 @@ pub trait Commands {
         session
             .finish(COMMAND_TIMEOUT)
             .with_context(|| format!("reading {path} in the node"))
-    }
-}
-
-/// Turns what is not a plain end of a program or of a file into an error.
-fn refuse(outcome: &Outcome) -> anyhow::Result<()> {
-    match outcome {
-        Outcome::Exited(_) | Outcome::Signalled(_) | Outcome::Done => Ok(()),
-        Outcome::TimedOut => anyhow::bail!("took too long and was killed"),
-        Outcome::Failed(why) => anyhow::bail!("{why}"),
     }
 }

@@ -9,69 +9,28 @@
 
 mod agent;
 pub mod cluster;
+mod faults;
 mod host;
 mod invariants;
 mod operation;
 mod people;
 mod random;
+mod tally;
 mod weather;
 mod world;
 
 pub use random::Random;
+pub use tally::Tally;
 pub use weather::Seen;
 
 use agent_plan::{Millis, Timestamp};
 
 use agent::Agent;
 use invariants::Watcher;
-use world::World;
-
-/// How long things go wrong.
-const STORM: Millis = Millis::from_secs(120);
+use world::{EPOCH, STORM, World};
 
 /// How long the world has to settle after that: longer than the longest back-off and grace period.
 const CALM: Millis = Millis::from_secs(900);
-
-/// What a run did, for judging whether the simulator exercises what it should.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Effects on the host.
-    pub effects: u64,
-    /// Times the agent was killed.
-    pub kills: u64,
-    /// Actions that took their time.
-    pub operations: u64,
-    /// Those of them that were cancelled.
-    pub cancelled: u64,
-    /// Reboots of the node.
-    pub reboots: u64,
-    /// Guests that were booted.
-    pub boots: u64,
-    /// Runs that ended with the VMI gone.
-    pub gone: u64,
-    /// Runs that ended with a guest running.
-    pub running: u64,
-    /// Runs that ended in a final phase.
-    pub ended: u64,
-    /// What went wrong for a while.
-    pub weather: Seen,
-}
-
-impl Tally {
-    /// Adds another run's figures.
-    pub const fn add(&mut self, other: &Self) {
-        self.effects += other.effects;
-        self.kills += other.kills;
-        self.operations += other.operations;
-        self.cancelled += other.cancelled;
-        self.reboots += other.reboots;
-        self.boots += other.boots;
-        self.gone += other.gone;
-        self.running += other.running;
-        self.ended += other.ended;
-        self.weather.add(&other.weather);
-    }
-}
 
 /// Runs `count` schedules from the seed `first` on: what they came to, and the invariants that did not hold.
 #[must_use]
@@ -105,9 +64,8 @@ pub fn run(seed: u64, verbose: bool) -> Result<Tally, String> {
     let mut world = World::new(seed, verbose);
     let mut agent = Agent::default();
     let mut watcher = Watcher::default();
-    let explain = |world: &World, what: String| {
-        format!("seed {seed}, {} ms: {what}", world.now.0 - world::EPOCH.0)
-    };
+    let explain =
+        |world: &World, what: String| format!("seed {seed}, {} ms: {what}", world.now.0 - EPOCH.0);
     let storm_ends = world.now.plus(STORM);
     while world.now < storm_ends {
         world.let_things_happen(true);

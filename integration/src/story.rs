@@ -1,7 +1,7 @@
 //! From the Debian package on a node to a login: one command makes a machine of an image in a registry, sized and with a
 //! key, and the next one logs in.
 
-mod strikes;
+pub mod strikes;
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,8 +14,6 @@ use crate::image::container;
 use crate::image::debian_disk::DebianDisk;
 use crate::node::{Flavour, Node, NodeSpec};
 use crate::{package, tools};
-
-pub use strikes::Strike;
 
 /// What the node's operator writes into the agent's configuration: this registry is the node itself, without TLS.
 const REGISTRY: &str = "[registries.\"registry.test\"]\ninsecure = true\n";

@@ -7,16 +7,19 @@
 
 mod content;
 mod nbd;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
 pub use content::{Content, SECTOR_BYTES, Volatile};
+pub use shared::Cut;
+use shared::{Disk, Shared, State};
 
 /// How long the connections of a QEMU that ended may take to be noticed as closed.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -26,35 +29,6 @@ const CLOSING: Duration = Duration::from_secs(20);
 pub struct Power {
     shared: Arc<Shared>,
     directory: Arc<tempfile::TempDir>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    disks: BTreeMap<String, Volatile>,
-    /// The highest number that the guest printed for each disk.
-    kept: BTreeMap<String, u64>,
-    /// Requests until the power is cut.
-    left: Option<u64>,
-    cut: Option<Cut>,
-    /// Connections of QEMU.
-    clients: usize,
-    /// Why nothing more will come.
-    failure: Option<String>,
-}
-
-/// The moment of a power cut.
-#[derive(Clone, Debug)]
-pub struct Cut {
-    /// The disks by name.
-    pub disks: BTreeMap<String, Volatile>,
-    /// What the guest was promised for each disk, as it had printed it before.
-    pub kept: BTreeMap<String, u64>,
 }
 
 impl Power {
@@ -198,58 +172,5 @@ impl Power {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.lock()
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A disk as its server sees it.
-struct Disk {
-    shared: Arc<Shared>,
-    name: String,
-}
-
-impl Disk {
-    /// Carries a request out on the disk, after a cut if this is its moment.
-    fn request<T>(&self, carry_out: impl FnOnce(&mut Volatile) -> T) -> Option<T> {
-        let mut state = self.shared.lock();
-        match state.left {
-            Some(0) => {
-                state.left = None;
-                state.cut = Some(Cut {
-                    disks: state.disks.clone(),
-                    kept: state.kept.clone(),
-                });
-                self.shared.changed.notify_all();
-            }
-            Some(left) => state.left = Some(left - 1),
-            None => {}
-        }
-        state.disks.get_mut(&self.name).map(carry_out)
-    }
-
-    /// A client of the disk, as long as the value lives.
-    fn client(&self) -> Client<'_> {
-        self.shared.lock().clients += 1;
-        Client(&self.shared)
-    }
-
-    fn fail(&self, error: &std::io::Error) {
-        let why = format!("the disk {}: {error}", self.name);
-        self.shared.lock().failure.get_or_insert(why);
-        self.shared.changed.notify_all();
-    }
-}
-
-struct Client<'a>(&'a Shared);
-
-impl Drop for Client<'_> {
-    fn drop(&mut self) {
-        self.0.lock().clients -= 1;
-        self.0.changed.notify_all();
     }
 }

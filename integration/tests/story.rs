@@ -5,7 +5,8 @@
 #![forbid(unsafe_code)]
 
 use integration::image::debian_disk::cloud_disk;
-use integration::story::{Story, Strike};
+use integration::story::Story;
+use integration::story::strikes::Strike;
 use integration::{package, skip, skip_if};
 
 #[test]

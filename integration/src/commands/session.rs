@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::refuse;
 use crate::wire::{Frame, Kind, MAX_PAYLOAD_BYTES, Outcome};
 
 /// What a program left behind.
@@ -256,5 +255,14 @@ impl Session {
             refuse(outcome)?;
         }
         Ok(std::mem::take(&mut self.output))
+    }
+}
+
+/// Turns what is not a plain end of a program or of a file into an error.
+fn refuse(outcome: &Outcome) -> anyhow::Result<()> {
+    match outcome {
+        Outcome::Exited(_) | Outcome::Signalled(_) | Outcome::Done => Ok(()),
+        Outcome::TimedOut => anyhow::bail!("took too long and was killed"),
+        Outcome::Failed(why) => anyhow::bail!("{why}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 
-use super::{Node, NodeSpec};
+use super::spec::NodeSpec;
 use crate::commands::Commands;
 
 /// Where QEMU sends what goes over the wire; of the addresses that are for use within one organisation.
@@ -49,7 +49,7 @@ impl Network {
     ///
     /// # Errors
     /// When the node refuses.
-    pub fn bring_up(node: &Node, number: u8) -> anyhow::Result<()> {
+    pub fn bring_up(node: &impl Commands, number: u8) -> anyhow::Result<()> {
         let address = Self::address(number);
         node.sh(&format!(
             "ip link set eth0 up && ip addr add {address}/24 dev eth0"
@@ -61,7 +61,7 @@ impl Network {
     ///
     /// # Errors
     /// When the node refuses.
-    pub fn plug(node: &Node, is_in: bool) -> anyhow::Result<()> {
+    pub fn plug(node: &impl Commands, is_in: bool) -> anyhow::Result<()> {
         let state = if is_in { "up" } else { "down" };
         node.sh(&format!("ip link set eth0 {state}")).map(drop)
     }

@@ -19,7 +19,7 @@ const STATE_MIB: u64 = 4096;
 /// What gives nested SVM under TCG. With XSAVE, a nested kernel warns that its XSAVE area does not suit
 /// its XCR0, as if the node's KVM had not seen its XSETBV; it would then not save the vector registers
 /// of its processes. Without, it uses FXSAVE.
-pub(super) const CPU: &str = "max,+svm,+npt,-erms,-mpx,-xsave";
+const CPU: &str = "max,+svm,+npt,-erms,-mpx,-xsave";
 
 pub(super) fn agent_socket(directory: &Path) -> PathBuf {
     directory.join("agent.sock")
@@ -156,7 +156,8 @@ pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> 
     };
     let mut arguments: Vec<String> = words("-M q35 -nographic -nodefaults -no-reboot").collect();
     arguments.extend(words(&emulation(spec.emulation)));
-    arguments.extend(["-cpu".to_owned(), CPU.to_owned()]);
+    let aes = if spec.has_aes { "" } else { ",-aes" };
+    arguments.extend(["-cpu".to_owned(), format!("{CPU}{aes}")]);
     arguments.extend(words(&format!("-smp {} -m {}", spec.cpus, spec.memory_mib)));
     arguments.extend(words(serial));
     arguments.extend([

@@ -56,6 +56,8 @@ pub struct NodeSpec {
     /// write CR8 while an interrupt waits for them, as OVMF does, and now and then gives them an interrupt
     /// twice; it is there at once, the other takes five minutes to build.
     pub is_mended: bool,
+    /// Its processors have AES instructions.
+    pub has_aes: bool,
     /// More arguments for QEMU, for example a `-netdev socket` that joins nodes.
     pub qemu_arguments: Vec<String>,
 }
@@ -72,6 +74,7 @@ impl NodeSpec {
             payload: Vec::new(),
             console: Console::Log,
             is_mended: true,
+            has_aes: true,
             qemu_arguments: Vec::new(),
         }
     }
@@ -80,9 +83,7 @@ impl NodeSpec {
     /// driver's tests of itself end in an invalid opcode, and whoever loads it waits for good.
     #[must_use]
     pub fn without_aes(mut self) -> Self {
-        // Of several, QEMU takes the last.
-        let cpu = format!("{},-aes", super::qemu::CPU);
-        self.qemu_arguments.extend(["-cpu".to_owned(), cpu]);
+        self.has_aes = false;
         self
     }
 

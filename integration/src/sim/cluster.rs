@@ -4,21 +4,21 @@
 //! What decides is the product's own: [`agent_plan`] judges assignments and leases, [`agent_sources`] counts
 //! heartbeats and keeps wishes, and the book is that of `integration/scheduler`. Everything around them is simulated.
 
-#[path = "../../scheduler/book.rs"]
-#[allow(dead_code, reason = "the scheduler's program uses what a run does not")]
-mod book;
 mod line;
 mod node;
 mod placing;
 mod plane;
 mod session;
 mod store;
+mod tally;
+mod wire;
 
 use std::collections::BTreeMap;
 
-use super::Random;
+use super::random::Random;
 use node::Node;
 use plane::Plane;
+pub use tally::ClusterTally;
 
 /// How long things go wrong, in milliseconds.
 const STORM_MS: u64 = 240_000;
@@ -28,41 +28,6 @@ const CALM_MS: u64 = 240_000;
 
 /// How late a guest may be ended: the agent may be away for a moment.
 const LATE_MS: i64 = 12_000;
-
-/// What runs came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClusterTally {
-    /// VMIs that were made.
-    pub made: u64,
-    /// Placements that the scheduler gave out.
-    pub placed: u64,
-    /// Sessions that began.
-    pub sessions: u64,
-    /// Agents that were killed.
-    pub kills: u64,
-    /// Nodes that lost their power.
-    pub cuts: u64,
-    /// Guests that their lease ended.
-    pub expired: u64,
-    /// Offers and withdrawals that were refused as stale.
-    pub stale: u64,
-    /// Control planes with too low a generation that were not believed.
-    pub disbelieved: u64,
-}
-
-impl ClusterTally {
-    /// Adds another run's figures.
-    pub const fn add(&mut self, other: &Self) {
-        self.made += other.made;
-        self.placed += other.placed;
-        self.sessions += other.sessions;
-        self.kills += other.kills;
-        self.cuts += other.cuts;
-        self.expired += other.expired;
-        self.stale += other.stale;
-        self.disbelieved += other.disbelieved;
-    }
-}
 
 /// Runs `count` schedules from the seed `first` on: what they came to, and the invariants that did not hold.
 #[must_use]

@@ -1,19 +1,11 @@
 //! What people ask of the VMI, and what they may then expect.
 
-use agent_plan::{Millis, Order, Record, Timestamp, order};
+use agent_plan::{Millis, Order, Record, order};
 
-use super::world::{GRACE, World};
+use super::world::{Asked, GRACE, World};
 
 /// A clock that was set by less than this was not set.
 const TOLERANCE: Millis = Millis::from_secs(1);
-
-/// Since when a guest is to end, by a clock that nobody sets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
-    pub(crate) deletion: Option<Timestamp>,
-    pub(crate) stop: Option<Timestamp>,
-    pub(crate) unhealthy: Option<Timestamp>,
-}
 
 impl World {
     /// Deletes the VMI when that is due. A full store refuses, and it is tried again.

@@ -1,9 +1,8 @@
-//! What goes wrong for a while: full disks, a clock that is set, VMMs that fall silent, cgroups that vanish.
+//! What is wrong for a while: full disks and a clock that was set.
 
-use agent_plan::{BootTime, Holding, Millis, Timestamp};
+use agent_plan::{Millis, Timestamp};
 
 use super::random::Random;
-use super::world::{EPOCH, World};
 
 /// The clock is set by up to this, forwards or backwards.
 const FARTHEST: u64 = 2 * 86_400_000;
@@ -12,13 +11,13 @@ const FARTHEST: u64 = 2 * 86_400_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Weather {
     /// By how much the wall clock is ahead.
-    skew: Millis,
+    pub(super) skew: Millis,
     /// When the present boot began.
-    booted_at: Timestamp,
-    store_full_until: Timestamp,
-    disk_full_until: Timestamp,
+    pub(super) booted_at: Timestamp,
+    pub(super) store_full_until: Timestamp,
+    pub(super) disk_full_until: Timestamp,
     /// People, or what keeps the time, set the clock.
-    sets_clock: bool,
+    pub(super) sets_clock: bool,
     /// The agent is replaced by one of an earlier release and back.
     pub(crate) changes_release: bool,
     /// What came of it, for judging the simulator.
@@ -55,119 +54,25 @@ impl Seen {
 }
 
 impl Weather {
-    /// Fair. What an earlier release does not know is lost with it, so that a run has either of the two.
-    pub(crate) fn new(random: &mut Random) -> Self {
+    /// Fair, at the beginning. What an earlier release does not know is lost with it, so that a run has either of the two.
+    pub(crate) fn new(random: &mut Random, begun_at: Timestamp) -> Self {
         let sets_clock = random.chance(60);
         Self {
             skew: Millis(0),
-            booted_at: EPOCH,
-            store_full_until: EPOCH,
-            disk_full_until: EPOCH,
+            booted_at: begun_at,
+            store_full_until: begun_at,
+            disk_full_until: begun_at,
             sets_clock,
             changes_release: !sets_clock && random.chance(70),
             seen: Seen::default(),
         }
     }
 
-    fn set_clock(&mut self, random: &mut Random) {
+    pub(super) fn set_clock(&mut self, random: &mut Random) {
         let farthest = if random.chance(50) { 60_000 } else { FARTHEST };
         let by = i64::try_from(random.below(farthest)).unwrap_or(0);
         let by = if random.chance(50) { by } else { -by };
         self.skew = Millis(self.skew.0 + by);
         self.seen.clocks_set += 1;
-    }
-}
-
-impl World {
-    /// What the node's wall clock shows.
-    pub(crate) fn wall(&self) -> Timestamp {
-        self.now.plus(self.weather.skew)
-    }
-
-    /// What its boot clock shows.
-    pub(crate) fn boot_time(&self) -> BootTime {
-        BootTime {
-            boot_id: self.boot_id(),
-            at: self.now.since(self.weather.booted_at),
-        }
-    }
-
-    /// Nothing can be written down.
-    pub(crate) fn store_is_full(&self) -> bool {
-        self.now < self.weather.store_full_until
-    }
-
-    /// Nothing can be made on disk.
-    pub(crate) fn disk_is_full(&self) -> bool {
-        self.now < self.weather.disk_full_until
-    }
-
-    /// Space is there again.
-    pub(crate) fn clear_up(&mut self) {
-        self.weather.store_full_until = self.now;
-        self.weather.disk_full_until = self.now;
-    }
-
-    /// A new boot; the clock on its board may be wrong.
-    pub(crate) fn boot_anew(&mut self) {
-        self.weather.booted_at = self.now;
-        if self.weather.sets_clock && self.random.chance(50) {
-            self.weather.set_clock(&mut self.random);
-        }
-    }
-
-    /// Draws what happens next.
-    pub(crate) fn change_weather(&mut self) {
-        if self.random.below(300) == 0 {
-            let spell = self.spell(40_000);
-            self.weather.store_full_until = self.now.plus(spell);
-            self.weather.seen.full_stores += 1;
-            self.say(|| format!("disk     the store is full for {} ms", spell.0));
-        }
-        if self.random.below(300) == 0 {
-            let spell = self.spell(40_000);
-            self.weather.disk_full_until = self.now.plus(spell);
-            self.weather.seen.full_disks += 1;
-            self.say(|| format!("disk     is full for {} ms", spell.0));
-        }
-        if self.weather.sets_clock && self.random.below(60) == 0 {
-            let before = self.wall();
-            self.weather.set_clock(&mut self.random);
-            let by = self.wall().0 - before.0;
-            self.say(|| format!("clock    is set by {by} ms"));
-        }
-        for index in 0..self.processes.len() {
-            self.trouble(index);
-        }
-    }
-
-    /// A VMM falls silent or is heard again; its cgroup vanishes.
-    fn trouble(&mut self, index: usize) {
-        let now = self.now;
-        let is_held = self.processes[index].silent_until > now;
-        if !is_held && self.random.chance(10) {
-            let answers = !self.processes[index].answers;
-            let spell = if self.random.chance(20) {
-                self.spell(90_000)
-            } else {
-                Millis(0)
-            };
-            self.processes[index].answers = answers;
-            if !answers {
-                self.processes[index].silent_until = now.plus(spell);
-                self.weather.seen.silences += u64::from(spell.0 > 5000);
-            }
-        }
-        if self.processes[index].enforced && self.random.below(400) == 0 {
-            self.processes[index].enforced = false;
-            self.holdings.remove(&Holding::Sandbox);
-            self.weather.seen.lost_cgroups += 1;
-            let incarnation = self.processes[index].incarnation;
-            self.say(|| format!("vmm {incarnation}    has no cgroup any more"));
-        }
-    }
-
-    fn spell(&mut self, longest: u64) -> Millis {
-        Millis(i64::try_from(self.random.below(longest)).unwrap_or(0))
     }
 }

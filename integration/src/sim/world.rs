@@ -8,12 +8,15 @@ use agent_plan::{
     VmiId, VmmIdentity,
 };
 
-use super::people::Asked;
+use super::random::Random;
+use super::tally::Tally;
 use super::weather::Weather;
-use super::{Random, STORM, Tally};
 
 /// Where virtual time begins.
 pub(crate) const EPOCH: Timestamp = Timestamp(1_700_000_000_000);
+
+/// How long things go wrong.
+pub(crate) const STORM: Millis = Millis::from_secs(120);
 
 /// The grace period that the VMI was given.
 pub(crate) const GRACE: Millis = Millis::from_secs(30);
@@ -66,6 +69,14 @@ pub(crate) struct Disk {
     pub(crate) object_exists: bool,
     /// By the wall clock of that moment, as objects have it.
     pub(crate) deletion_requested_at: Option<Timestamp>,
+}
+
+/// Since when a guest is to end, by a clock that nobody sets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked {
+    pub(crate) deletion: Option<Timestamp>,
+    pub(crate) stop: Option<Timestamp>,
+    pub(crate) unhealthy: Option<Timestamp>,
 }
 
 /// Everything outside the agent's memory.
@@ -143,7 +154,7 @@ impl World {
             0
         };
         let is_cordoned = random.chance(30);
-        let weather = Weather::new(&mut random);
+        let weather = Weather::new(&mut random, EPOCH);
         Self {
             now: EPOCH,
             weather,

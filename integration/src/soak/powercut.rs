@@ -8,7 +8,6 @@ mod setup;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -19,10 +18,8 @@ use crate::node::Node;
 use crate::sim::Random;
 use crate::volatile_disk::{Content, Cut, Power};
 use blocks::BLOCK_BYTES;
-use setup::{DISKS, DiskPlan, FILE_SYSTEM_BYTES, IMAGE_BYTES, Place};
+use setup::{DISKS, DiskPlan, FILE_SYSTEM_BYTES, IMAGE_BYTES, PATIENCE, Place};
 
-/// No number and no request of a node takes longer to come.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// A cut comes before the request after at most so many.
 const LONGEST: u64 = 1000;
 /// After a restart the guest's numbers go on above all that it may have written and not printed.

@@ -4,8 +4,8 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use super::Disk;
 use super::content::SECTOR_BYTES;
+use super::shared::Disk;
 
 const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
 const IHAVEOPT: u64 = 0x4948_4156_454f_5054;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use integration::image::debian_disk::cloud_disk;
-use integration::story::{Story, Strike};
+use integration::story::Story;
+use integration::story::strikes::Strike;
 
 use crate::progress::step;
 

@@ -10,10 +10,10 @@ use agent_plan::{
 use agent_sources::Wishes;
 use proto_node::controlplane::session_response::Body as Heard;
 
-use super::super::Random;
-use super::ClusterTally;
-use super::session::{Session, Wire};
+use super::super::random::Random;
 use super::store::Disk;
+use super::tally::ClusterTally;
+use super::wire::{Session, Wire};
 
 /// The grace periods of VMIs themselves, which are longer than some leases.
 const OWN_GRACE_MS: i64 = 90_000;

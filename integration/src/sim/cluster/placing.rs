@@ -9,7 +9,7 @@ use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::{Answer, Assignment, Report, Withdrawal};
 
-use super::super::Random;
+use super::super::random::Random;
 use super::node::Node;
 use super::store::Vmi;
 

@@ -6,9 +6,13 @@ use proto_node::controlplane::session_request::Body as Said;
 use proto_node::controlplane::session_response::Body as Heard;
 use proto_node::controlplane::{ListComplete, Welcome};
 
-use super::super::Random;
-use super::book::{Book, Orders, Placement, Vmi};
+use super::super::random::Random;
 use super::node::Node;
+use book::{Book, Orders, Placement, Vmi};
+
+#[path = "../../../scheduler/book.rs"]
+#[allow(dead_code, reason = "the scheduler's program uses what a run does not")]
+mod book;
 
 /// A session of which nothing is heard for so long is over.
 const KEEP_ALIVE_MS: u64 = 15_000;

@@ -9,33 +9,13 @@ use proto_node::controlplane::session_response::Body as Heard;
 use proto_node::controlplane::{Capacity, Heartbeat, Register, Report, ReportComplete};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
-use super::super::Random;
+use super::super::random::Random;
 use super::line::Line;
 use super::node::Node;
+use super::wire::{Session, Wire};
 
 /// How often heartbeats are sent.
 const BEAT_MS: u64 = 5000;
-
-/// One connection.
-pub(super) struct Wire {
-    pub(super) number: u64,
-    pub(super) to_plane: Line<Said>,
-    pub(super) to_node: Line<Heard>,
-    pub(super) was_welcomed: bool,
-    /// The other side has given it up.
-    pub(super) is_cut: bool,
-}
-
-/// What a session knows once it is welcomed.
-pub(super) struct Session {
-    beats: Heartbeats,
-    beats_ms: u64,
-    listing: u32,
-    whole: bool,
-    is_welcomed: bool,
-    /// What was told of each VMI: token, phase, whether it is deleted.
-    told: BTreeMap<String, (u64, String, bool)>,
-}
 
 /// The session goes on, or not.
 type Goes = Option<()>;

@@ -1,16 +1,18 @@
 //! The disks, the node and the guest.
 
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context;
 
-use super::PATIENCE;
 use crate::commands::{Commands, Session};
 use crate::image::ext4;
 use crate::node::{Flavour, Node, NodeSpec};
 use crate::testguest;
 use crate::volatile_disk::{Content, Power};
 
+/// No number and no request of a node takes longer to come.
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 /// Size of each of the guest's disks.
 pub(super) const IMAGE_BYTES: u64 = 8 << 20;
 /// Size of the file systems that hold them.

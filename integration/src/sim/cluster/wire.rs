@@ -1,0 +1,30 @@
+//! A connection of a node to the control plane, and what its agent knows of the session over it.
+
+use std::collections::BTreeMap;
+
+use agent_sources::Heartbeats;
+use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_response::Body as Heard;
+
+use super::line::Line;
+
+/// One connection.
+pub(super) struct Wire {
+    pub(super) number: u64,
+    pub(super) to_plane: Line<Said>,
+    pub(super) to_node: Line<Heard>,
+    pub(super) was_welcomed: bool,
+    /// The other side has given it up.
+    pub(super) is_cut: bool,
+}
+
+/// What a session knows once it is welcomed.
+pub(super) struct Session {
+    pub(super) beats: Heartbeats,
+    pub(super) beats_ms: u64,
+    pub(super) listing: u32,
+    pub(super) whole: bool,
+    pub(super) is_welcomed: bool,
+    /// What was told of each VMI: token, phase, whether it is deleted.
+    pub(super) told: BTreeMap<String, (u64, String, bool)>,
+}
