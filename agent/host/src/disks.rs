@@ -217,7 +217,7 @@ impl DiskOpener {
     /// A base that all may read, and a file without a name over it, which goes with its VMM.
     fn open_container(&self, disk: &Disk, base: Option<File>) -> Result<OpenedDisk, DiskError> {
         let failed = |source| io_error(disk, &self.own_dir, "made", source);
-        let base = base.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let base = base.expect("the base of an image's disk is opened before the disk");
         if disk.read_only {
             return Ok(OpenedDisk {
                 image: base.into(),

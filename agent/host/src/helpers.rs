@@ -154,9 +154,9 @@ impl Helper {
         Ok(Self(Some((child, memory))))
     }
 
-    pub(crate) fn child(&mut self) -> io::Result<&mut Child> {
-        let child = self.0.as_mut().map(|(child, _)| child);
-        child.ok_or_else(|| io::ErrorKind::NotFound.into())
+    pub(crate) fn child(&mut self) -> &mut Child {
+        let (child, _) = self.0.as_mut().expect("only drop() takes it");
+        child
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         command.process_group(0).current_dir(dir.path());
         let script = "sleep 1000 & echo $! >new; mv new started; sleep 1000";
         let mut helper = Helper::spawn(command.args(["-c", script]), memory).unwrap();
-        let pid = helper.child().unwrap().id().unwrap();
+        let pid = helper.child().id().unwrap();
         let started = loop {
             if let Ok(started) = fs::read_to_string(dir.path().join("started")) {
                 break started;

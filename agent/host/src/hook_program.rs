@@ -175,7 +175,7 @@ pub async fn run_hook_program(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut helper = Helper::spawn(&mut command, memory)?;
-    let child = helper.child()?;
+    let child = helper.child();
     let answer = timeout(limit, async {
         let said = converse(child, input).await?;
         Ok((child.wait().await?, said))
@@ -199,10 +199,10 @@ pub async fn run_hook_program(
 
 /// Writes all and reads all, at the same time: either side may be slow.
 async fn converse(child: &mut Child, input: &[u8]) -> Result<(Vec<u8>, Vec<u8>), HookProgramError> {
-    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let mut to = child.stdin.take().ok_or_else(gone)?;
-    let from = child.stdout.take().ok_or_else(gone)?;
-    let complaints = child.stderr.take().ok_or_else(gone)?;
+    const PIPED: &str = "it was started with pipes, and nobody has taken them";
+    let mut to = child.stdin.take().expect(PIPED);
+    let from = child.stdout.take().expect(PIPED);
+    let complaints = child.stderr.take().expect(PIPED);
     let write = async move {
         match to.write_all(input).await {
             // Nobody has to read what it does not need.

@@ -113,7 +113,7 @@ pub(crate) async fn boot_files(
 ) -> Result<Foreign<BootFiles>, KernelError> {
     let place = image::image_path(&boot.image);
     let found = image::find(boot, allowed, &cache.extracted_files(), work).await?;
-    let mut initrd = Foreign::new(found.initrd);
+    let initrd = Foreign::new(found.initrd);
     let path = boot.kernel_path.display().to_string();
     let mut kernel = found.kernel;
     let (kernel, format) = work
@@ -141,10 +141,9 @@ pub(crate) async fn boot_files(
         let unpacked = cache.unpacked(&packed, kernel, work).await?;
         kernel = Foreign::new(unpacked);
     }
-    let gone = || io::Error::from(io::ErrorKind::NotFound);
     Ok(Foreign::new(BootFiles {
-        kernel: kernel.take().ok_or_else(gone)?,
-        initrd: initrd.take().flatten(),
+        kernel: kernel.into_inner(),
+        initrd: initrd.into_inner(),
     }))
 }
 

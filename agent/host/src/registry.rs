@@ -207,7 +207,7 @@ impl Puller {
         if let Some(pulled) = serving.serve(stream).await? {
             return Ok(pulled);
         }
-        let status = helper.child()?.wait().await?;
+        let status = helper.child().wait().await?;
         let why = format!("the process that pulls ended without an answer ({status})");
         Err(PullFailure::Refused(why))
     }

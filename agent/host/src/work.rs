@@ -194,6 +194,9 @@ pub(crate) async fn on_thread<T: Send + 'static>(
     answered.await.map_err(panicked)
 }
 
+/// Why files are there: whoever takes them out ends the value.
+const UNTAKEN: &str = "files are taken once";
+
 /// Files of other file systems, which are closed on a thread of its own: closing waits for the file system, too.
 #[derive(Debug)]
 pub(crate) struct Foreign<T: Send + 'static>(Option<T>);
@@ -203,13 +206,13 @@ impl<T: Send + 'static> Foreign<T> {
         Self(Some(files))
     }
 
-    /// The files, whose owner sees to it that they are closed elsewhere; nothing the second time.
-    pub(crate) const fn take(&mut self) -> Option<T> {
-        self.0.take()
+    /// The files, whose owner sees to it that they are closed elsewhere.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect(UNTAKEN)
     }
 
-    pub(crate) const fn get(&self) -> Option<&T> {
-        self.0.as_ref()
+    pub(crate) const fn get(&self) -> &T {
+        self.0.as_ref().expect(UNTAKEN)
     }
 }
 

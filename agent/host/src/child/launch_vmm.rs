@@ -106,10 +106,8 @@ const MAX_MESSAGE_BYTES: usize = 16;
 impl Launched {
     /// Of a child that nobody has waited for, so that its number is certainly its own.
     fn of(child: &Child) -> io::Result<Self> {
+        let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
         let pid = child.id();
-        let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        let number = number.ok_or(io::ErrorKind::InvalidData)?;
-        let pidfd = pidfd_open(number, PidfdFlags::empty())?;
         Ok(Self { pid, pidfd })
     }
 

@@ -127,17 +127,16 @@ impl KernelCache {
     pub(crate) async fn unpacked(
         &self,
         packed: &PackedKernel<'_>,
-        mut input: Foreign<File>,
+        input: Foreign<File>,
         work: &Work,
     ) -> Result<File, KernelError> {
         let (place, name) = (packed.place, packed.name);
-        let file = input.take().ok_or(io::ErrorKind::NotFound);
-        let file = file.map_err(io::Error::from)?;
+        let file = input.into_inner();
         let looked_at = work.files(place, move || {
             let version = FileVersion::of(&file)?;
             Ok::<_, KernelError>((Foreign::new(file), version))
         });
-        let (mut input, version) = looked_at.await?;
+        let (input, version) = looked_at.await?;
         // Starts that need the same file wait for the first of them instead of copying it, too.
         let same_file = self.lock_of(&format!("{version:?}"));
         let _same_file = same_file.lock().await;
@@ -150,8 +149,7 @@ impl KernelCache {
         let unpacking = format!("The kernel {name} is unpacked");
         work.tell("", &unpacking, (0, 0));
         let (dir, max_bytes) = (self.settings.dir.clone(), packed.max_bytes);
-        let file = input.take().ok_or(io::ErrorKind::NotFound);
-        let file = file.map_err(io::Error::from)?;
+        let file = input.into_inner();
         let copied = work.files(place, move || {
             let copied = private_copy(&file, &dir, max_bytes)?;
             Ok::<_, KernelError>((copied, FileVersion::of(&file)?))
@@ -228,7 +226,7 @@ impl KernelCache {
             .stdout(Stdio::from(output.try_clone()?))
             .stderr(Stdio::piped());
         let mut helper = Helper::spawn(&mut command, memory)?;
-        let child = helper.child()?;
+        let child = helper.child();
         let mut complaint = Vec::new();
         let finished = tokio::time::timeout(UNPACK_DEADLINE, async {
             if let Some(stderr) = child.stderr.take() {
@@ -327,42 +325,6 @@ fn private_copy(mut input: &File, dir: &Path, max_bytes: u64) -> io::Result<Priv
         file,
         digest: hex::encode(hash.finalize()),
     })
-}
-
-/// Notes that a file was used now. A file system that does not take it makes only the order of
-/// eviction worse.
-pub(super) fn touch(file: &File, path: &Path) {
-    if let Err(error) = file.set_modified(SystemTime::now()) {
-        tracing::debug!(path = %path.display(), %error, "the use of a cached file is not noted");
-    }
-}
-
-/// Removes the least recently used files until the rest fits; `keep` stays.
-pub(super) fn evict(dir: &Path, keep: &Path, max_bytes: u64) -> io::Result<()> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        // Another request may have removed it, or may still be writing it.
-        let Some(meta) = absent_is_none(entry.metadata())? else {
-            continue;
-        };
-        let being_written = entry.file_name().to_string_lossy().starts_with(TEMPORARY);
-        if meta.is_file() && !being_written {
-            files.push((meta.modified()?, meta.blocks() * 512, entry.path()));
-        }
-    }
-    files.sort();
-    let mut total: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
-    for (_, bytes, path) in files {
-        if total <= max_bytes {
-            break;
-        }
-        if path != keep {
-            absent_is_none(fs::remove_file(&path))?;
-            total = total.saturating_sub(bytes);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

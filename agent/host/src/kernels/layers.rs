@@ -118,7 +118,7 @@ impl ExtractedFiles {
             longest: LONGEST,
         };
         let file = ImageFile::At(path.to_owned());
-        let layers = layers.get().map_or(&[][..], Vec::as_slice);
+        let layers = layers.get().as_slice();
         let files = (layers, &output);
         read_layers(&reading, &image.manifest, file, files, memory).await?;
         let (dir, max_bytes) = (self.dir.clone(), self.max_bytes);
@@ -246,7 +246,7 @@ impl Asked<'_> {
         let mut helper = Helper::spawn(&mut command, memory)?;
         // It keeps the other end of the socket.
         drop(command);
-        let child = helper.child()?;
+        let child = helper.child();
         unless_gone(send(&socket, descriptors))?;
         // A child that does not read holds nobody up.
         socket.set_write_timeout(Some(Duration::from_secs(10)))?;

@@ -75,10 +75,10 @@ impl LinuxHost {
         let settings = self.settings();
         let unpack = settings.config.unpack_kernels;
         let allowed = settings.allowed_paths(&vmi.namespace);
-        let mut files = boot_files(kernel, &allowed, (&self.kernels, unpack), work)
+        let files = boot_files(kernel, &allowed, (&self.kernels, unpack), work)
             .await
             .map_err(|error| kernel_failure(&error))?;
-        let files = files.take().ok_or_else(|| nothing_opened("a kernel"))?;
+        let files = files.into_inner();
         Ok(Foreign::new(OpenedBoot::Kernel {
             kernel: files.kernel.into(),
             initrd: files.initrd.map(Into::into),
@@ -311,13 +311,13 @@ impl LinuxHost {
         (vmi, record): (&Vmi, &Record),
         work: &Work,
     ) -> Result<Foreign<Opened>, Failure> {
-        let mut boot = self.open_boot(uid, vmi, work).await?;
+        let boot = self.open_boot(uid, vmi, work).await?;
         let bases = self.open_bases(vmi, work).await?;
         let disks = self.each_disk(uid, (vmi, bases), work, |opener, vmi, disk, base| {
             opener.open(vmi, disk, base).map(Foreign::new)
         });
         let disks = disks.await;
-        let mut disks = disks.map_err(|error| disk_failure(&error))?;
+        let disks = disks.map_err(|error| disk_failure(&error))?;
         let exit_record_path = self.layout.exit_record(uid, incarnation);
         let console_log_path = self.layout.console_log(uid, incarnation);
         let kvm = open_kvm(Path::new("/dev/kvm"))?;
@@ -328,13 +328,12 @@ impl LinuxHost {
         let taps = self.held_taps(uid, vmi.interfaces.len())?;
         let guest_agent = self.listen_for_guest_agent(uid, incarnation)?;
         let vsock = self.vsock(uid, incarnation, vmi, record)?;
-        let boot = boot.take().ok_or_else(|| nothing_opened("a boot image"))?;
         let mut opened = Opened {
             kvm,
             exit_record,
             console_log,
-            boot,
-            disks: disks.iter_mut().filter_map(Foreign::take).collect(),
+            boot: boot.into_inner(),
+            disks: disks.into_iter().map(Foreign::into_inner).collect(),
             taps,
             guest_agent,
             vsock,
@@ -383,8 +382,7 @@ impl LinuxHost {
             memory_mapped_pci: settings.config.memory_mapped_pci,
             debug_ports: settings.config.debug_ports,
         };
-        let all = opened.get().ok_or_else(|| nothing_opened("a machine"))?;
-        let (machine, descriptors) = assemble(vmi, launch, all, policy)
+        let (machine, descriptors) = assemble(vmi, launch, opened.get(), policy)
             .map_err(|error| fatal(error.reason(), chain(&error)))?;
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),
@@ -460,11 +458,6 @@ fn open_kvm(path: &Path) -> Result<OwnedFd, Failure> {
 
 fn host_failure(error: &io::Error, path: &Path) -> Failure {
     retry("HostFailed", format!("{}: {error}", path.display()))
-}
-
-/// Files that were opened and taken already; this is a fault of the agent.
-fn nothing_opened(what: &str) -> Failure {
-    retry("HostFailed", format!("{what} was opened and is not there"))
 }
 
 /// A file that the agent makes and the VMM writes.
