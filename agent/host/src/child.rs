@@ -11,6 +11,7 @@ mod convert_image;
 mod descriptors;
 mod dhcp_orders;
 mod drop_privileges;
+mod launch_arguments;
 mod launch_vmm;
 mod open_dhcp;
 mod pull_image;
@@ -28,7 +29,8 @@ pub(crate) use become_vmm::GO_ON;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use descriptors::send;
 pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
-pub(crate) use launch_vmm::{LaunchArguments, Launched};
+pub(crate) use launch_arguments::LaunchArguments;
+pub(crate) use launch_vmm::Launched;
 pub(crate) use open_dhcp::SUBCOMMAND as OPEN_DHCP;
 pub(crate) use pull_image::{
     Ask as PullAsk, BUSY as PULL_IS_BUSY, Request as PullRequest, SUBCOMMAND as PULL_IMAGE,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent_domain::{PathRecord, PathRecords, PathRules};
 
 use crate::firmware::FirmwareSettings;
+use crate::machine_config::DebugPorts;
 use crate::pod::PodNetworkConfig;
 use crate::registry::RegistrySettings;
 
@@ -79,15 +80,6 @@ pub struct LinuxHostConfig {
     pub console_log_bytes: u64,
     /// Which debug ports every guest gets; for tests and benchmarks.
     pub debug_ports: DebugPorts,
-}
-
-/// I/O ports that only tests and benchmarks want.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DebugPorts {
-    /// The first write to port 0x0d02 is timed.
-    pub boot_timestamp: bool,
-    /// A write to port 0x0d04 ends the guest.
-    pub exit: bool,
 }
 
 impl LinuxHostConfig {

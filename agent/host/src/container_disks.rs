@@ -9,11 +9,12 @@ mod import;
 mod local;
 mod names;
 mod store;
+mod stored;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,15 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::beneath::AllowedPaths;
-use crate::facility::PullProgress;
 use crate::failure::{chain, fatal, retry};
 use crate::kernels::KernelError;
 use crate::layout::absent_is_none;
 use crate::registry::RegistrySettings;
 use crate::work::Work;
 pub(crate) use import::Importer;
-use import::{Pull, Source};
+use import::{Pull, Source, key};
 use names::Names;
-pub use store::{RemoveImageError, StoreUsage, StoredImage};
+pub use stored::{RemoveImageError, StoreUsage, StoredImage};
 
 /// The kubelet's pauses between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -105,6 +105,15 @@ enum Outcome {
     There(File, String),
     /// Its import goes on.
     Running(Job, watch::Receiver<bool>),
+}
+
+/// Progress of a pull.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PullProgress {
+    /// So many bytes of so many were fetched; 0 when that is not known yet.
+    Running(u64, u64),
+    /// The disk of this manifest is there.
+    Done(String),
 }
 
 /// What is opened, and by which rules.
@@ -451,19 +460,6 @@ async fn is_over(done: &mut watch::Receiver<bool>) -> bool {
     let waited = tokio::time::timeout(SHORT, done.wait_for(|is_done| *is_done)).await;
     // Whoever carries it out may have gone without a word.
     waited.is_ok()
-}
-
-/// Key of a disk: the manifest's digest names the contents of all files of the image.
-fn key(digest: &str, path: Option<&Path>) -> String {
-    let digest = digest.rsplit(':').next().unwrap_or(digest);
-    match path {
-        None => digest.to_owned(),
-        Some(path) => {
-            let hash = Sha256::digest(path.as_os_str().as_encoded_bytes());
-            let hash = hex::encode(hash);
-            format!("{digest}-{}", hash.get(..16).unwrap_or(&hash))
-        }
-    }
 }
 
 /// Name of the note that a registry or an archive had the whole image.

@@ -1,15 +1,16 @@
 //! What this node has for guests and what it lacks, each lack with the way out. Looks, and changes
 //! nothing.
 
+mod finding;
 mod kernel;
 mod kvm;
 mod limits;
 mod network;
 mod places;
 mod pod_network;
+mod words;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_domain::PathRules;
@@ -17,69 +18,7 @@ use agent_domain::PathRules;
 use crate::firmware::FirmwareFinder;
 use crate::pod::PodNetworkConfig;
 use crate::resolver;
-
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Health {
-    /// As it should be.
-    Ok,
-    /// Something goes without, or slower.
-    Warn,
-    /// Guests cannot run, or not those that need it.
-    Fail,
-}
-
-impl Health {
-    /// The word for it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
-
-/// Result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What was looked at, such as `kvm`.
-    pub check: &'static str,
-    /// Severity of the finding.
-    pub health: Health,
-    /// What was seen and, unless all is well, what follows from it.
-    pub message: String,
-    /// What to do; empty when all is well.
-    pub way_out: String,
-}
-
-impl Finding {
-    fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            check,
-            health: Health::Ok,
-            message: message.into(),
-            way_out: String::new(),
-        }
-    }
-
-    fn warn(check: &'static str, message: impl Into<String>, way_out: impl Into<String>) -> Self {
-        Self {
-            check,
-            health: Health::Warn,
-            message: message.into(),
-            way_out: way_out.into(),
-        }
-    }
-
-    fn fail(check: &'static str, message: impl Into<String>, way_out: impl Into<String>) -> Self {
-        Self {
-            health: Health::Fail,
-            ..Self::warn(check, message, way_out)
-        }
-    }
-}
+pub use finding::{Finding, Health};
 
 /// What the agent is configured to use.
 #[derive(Clone, Debug)]
@@ -123,39 +62,6 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
     findings.extend(places::allowed_paths(&patient.paths));
     findings.extend([limits::privileges(), limits::descriptors()]);
     findings
-}
-
-/// A file's text without the white space around it; nothing when it cannot be read.
-fn text_of(root: &Path, path: &str) -> Option<String> {
-    let text = std::fs::read_to_string(root.join(path)).ok()?;
-    Some(text.trim().to_owned())
-}
-
-/// Why something cannot be opened, for people.
-fn reason_of(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => String::from("it is not there"),
-        io::ErrorKind::PermissionDenied => String::from("permission denied"),
-        _ => error
-            .to_string()
-            .split(" (os error")
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
-    }
-}
-
-/// An amount of bytes as people say it.
-fn sized(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut unit = 0;
-    let mut tenths = bytes.saturating_mul(10) / 1024;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    let unit = UNITS.get(unit).copied().unwrap_or_default();
-    format!("{}.{} {unit}", tenths / 10, tenths % 10)
 }
 
 #[cfg(test)]
@@ -207,24 +113,5 @@ mod tests {
         assert_eq!(health("network lan"), None, "names of checks are fixed");
         assert_eq!(health("bridge"), Some(Health::Fail));
         assert_eq!(health("directories"), Some(Health::Warn));
-    }
-
-    #[test]
-    fn errors_are_shown_without_numbers() {
-        for (number, words) in [
-            (2, "it is not there"),
-            (13, "permission denied"),
-            (16, "Device or resource busy"),
-        ] {
-            assert_eq!(reason_of(&io::Error::from_raw_os_error(number)), words);
-        }
-    }
-
-    #[test]
-    fn sizes_are_said_in_the_unit_that_fits() {
-        assert_eq!(sized(1536), "1.5 KiB");
-        assert_eq!(sized(3 << 30), "3.0 GiB");
-        assert_eq!(sized(5 << 50), "5120.0 TiB");
-        assert_eq!(sized(0), "0.0 KiB");
     }
 }

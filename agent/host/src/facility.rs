@@ -15,7 +15,7 @@ use agent_plan::{
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
 
-use crate::container_disks::{RemoveImageError, StoreUsage, StoredImage};
+use crate::container_disks::{PullProgress, RemoveImageError, StoreUsage, StoredImage};
 use crate::guest_agent::{GuestCredentials, GuestInfo};
 use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
@@ -32,15 +32,6 @@ pub struct Look<'a> {
     pub record: &'a Record,
     /// When the look is taken.
     pub now: Timestamp,
-}
-
-/// Progress of a pull.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PullProgress {
-    /// So many bytes of so many were fetched; 0 when that is not known yet.
-    Running(u64, u64),
-    /// The disk of this manifest is there.
-    Done(String),
 }
 
 /// Disks of images that a host keeps.

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::linux::Unasked;
+use crate::unasked::Unasked;
 
 /// What an answer's status line and headers may take.
 const MAX_HEAD_BYTES: usize = 16 << 10;

@@ -38,18 +38,19 @@ mod sandbox;
 mod taps;
 #[cfg(test)]
 mod test_namespace;
+mod unasked;
 mod usage;
 mod users;
 mod vsock;
 mod work;
 mod zone;
 
-pub use config::{DebugPorts, KnownPaths, LinuxHostConfig, NamedAddresses};
-pub use container_disks::{RemoveImageError, StoreUsage, StoredImage};
+pub use config::{KnownPaths, LinuxHostConfig, NamedAddresses};
+pub use container_disks::{PullProgress, RemoveImageError, StoreUsage, StoredImage};
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore, Look,
-    PullProgress, ReachError, Reached, ReachedPhase, VerbError, Wake,
+    ReachError, Reached, ReachedPhase, VerbError, Wake,
 };
 pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
@@ -60,6 +61,7 @@ pub use helpers::HELPER_MEMORY_BYTES;
 pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_program};
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
+pub use machine_config::DebugPorts;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;

@@ -49,8 +49,6 @@ use crate::users::VmmUsers;
 use crate::vsock::Broker;
 use crate::work::{Work, WorkSeen};
 
-pub(crate) use guest_address::Unasked;
-
 /// Runs VMMs on this machine.
 #[derive(Debug)]
 pub struct LinuxHost {

@@ -4,101 +4,27 @@
 
 mod cpus;
 mod devices;
+mod error;
+mod opened;
 mod places;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
-use agent_domain::{
-    BaseBoard, BootDevice, DiskCache, HugepageSize, MachineIdentity, RebootPolicy, Vmi,
-};
+use agent_domain::{BaseBoard, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
 use agent_plan::{CpuGrant, PciPlaces};
 use proto_vmm::v1;
 
-use crate::config::DebugPorts;
-use crate::zone::ZoneError;
+pub(crate) use error::AssembleError;
+use opened::Descriptors;
+pub(crate) use opened::{Opened, OpenedBoot, OpenedDisk, OpenedTap, OpenedVsock};
 
-/// What the host has opened for one VMM.
-#[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) kvm: OwnedFd,
-    pub(crate) exit_record: OwnedFd,
-    pub(crate) console_log: OwnedFd,
-    pub(crate) boot: OpenedBoot,
-    /// In the order of the spec.
-    pub(crate) disks: Vec<OpenedDisk>,
-    /// In the order of the spec.
-    pub(crate) taps: Vec<OpenedTap>,
-    /// Listens for those who want to talk to the guest's agent.
-    pub(crate) guest_agent: OwnedFd,
-    /// Of the guest's socket device, if it has one.
-    pub(crate) vsock: Option<OpenedVsock>,
-}
-
-impl Opened {
-    /// How many descriptors there are.
-    pub(crate) fn descriptors(&self) -> usize {
-        let taps = self
-            .taps
-            .iter()
-            .map(|tap| tap.queues.len() + tap.vhost.len());
-        let vsock = if self.vsock.is_some() { 2 } else { 0 };
-        let second = match &self.boot {
-            OpenedBoot::Kernel { initrd, .. } => initrd.is_some(),
-            OpenedBoot::Firmware { variables, .. } => variables.is_some(),
-        };
-        // KVM, exit record, console log, kernel or firmware, guest agent.
-        let bases = self.disks.iter().filter(|disk| disk.base.is_some()).count();
-        5 + usize::from(second) + self.disks.len() + bases + taps.sum::<usize>() + vsock
-    }
-}
-
-/// What is booted, and how.
-#[derive(Debug)]
-pub(crate) enum OpenedBoot {
-    Kernel {
-        kernel: OwnedFd,
-        initrd: Option<OwnedFd>,
-        cmdline: String,
-    },
-    Firmware {
-        code: OwnedFd,
-        /// Its variable store, if it has one; the VMM writes it.
-        variables: Option<OwnedFd>,
-        order: Vec<BootDevice>,
-        /// It has no serial console of its own and is to use one.
-        serial: bool,
-    },
-}
-
-/// An image as it was opened.
-#[derive(Debug)]
-pub(crate) struct OpenedDisk {
-    pub(crate) image: OwnedFd,
-    /// What a throw-away image is laid over.
-    pub(crate) base: Option<OwnedFd>,
-    /// How the image is open; never the default.
-    pub(crate) cache: DiskCache,
-}
-
-/// A tap with all its queues.
-#[derive(Debug)]
-pub(crate) struct OpenedTap {
-    /// At least one.
-    pub(crate) queues: Vec<OwnedFd>,
-    /// `/dev/vhost-net`, once for each queue, or not at all.
-    pub(crate) vhost: Vec<OwnedFd>,
-    pub(crate) mtu: u32,
-}
-
-/// Both ends of a guest's sockets.
-#[derive(Debug)]
-pub(crate) struct OpenedVsock {
-    /// The guest's address.
-    pub(crate) cid: u32,
-    /// Listens for programs that want to reach the guest.
-    pub(crate) listener: OwnedFd,
-    /// Leads to whoever connects the guest's programs to the node's.
-    pub(crate) broker: OwnedFd,
+/// I/O ports that only tests and benchmarks want.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DebugPorts {
+    /// The first write to port 0x0d02 is timed.
+    pub boot_timestamp: bool,
+    /// A write to port 0x0d04 ends the guest.
+    pub exit: bool,
 }
 
 /// The operator's settings for every machine.
@@ -107,34 +33,6 @@ pub(crate) struct MachinePolicy {
     pub(crate) console_log_bytes: u64,
     pub(crate) memory_mapped_pci: bool,
     pub(crate) debug_ports: DebugPorts,
-}
-
-/// Why there is no machine.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AssembleError {
-    /// A device has no place: the machine is full.
-    #[error(
-        "{what} {name} found no place on a PCI bus: the machine has more devices than room for them"
-    )]
-    NoPlace {
-        /// Kind of the device.
-        what: &'static str,
-        /// Its name.
-        name: String,
-    },
-    /// The clock's zone is not known.
-    #[error(transparent)]
-    Zone(#[from] ZoneError),
-}
-
-impl AssembleError {
-    /// The reason of the condition.
-    pub(crate) const fn reason(&self) -> &'static str {
-        match self {
-            Self::NoPlace { .. } => "TooManyDevices",
-            Self::Zone(_) => "TimezoneNotFound",
-        }
-    }
 }
 
 /// What distinguishes this start of a guest from others.
@@ -147,18 +45,6 @@ pub(crate) struct Launch<'a> {
     /// Drawn anew for each: a guest that is made of a snapshot learns from it that it may be one of
     /// several.
     pub(crate) generation_id: [u8; 16],
-}
-
-/// Descriptors in the order in which they go with the frame.
-#[derive(Debug, Default)]
-struct Descriptors<'a>(Vec<BorrowedFd<'a>>);
-
-impl<'a> Descriptors<'a> {
-    /// The index under which the configuration names a descriptor.
-    fn add(&mut self, descriptor: &'a OwnedFd) -> u32 {
-        self.0.push(descriptor.as_fd());
-        u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
-    }
 }
 
 /// The configuration of one VMM, and its descriptors in the order that the configuration means.

@@ -1,13 +1,15 @@
 //! Pulls from registries: the agent's side. A child without rights ([`crate::child`], `pull-image`) talks to the
 //! registry; here is decided whom it may reach, and what is kept where.
 
+mod blobs;
 mod connect;
+mod failure;
 mod fetches;
 mod proxy;
 mod serve;
+mod settings;
 mod turns;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -23,9 +25,11 @@ use crate::child::{PULL_IMAGE, PullRequest};
 use crate::failure::chain;
 use crate::helpers::{self, Helper};
 use crate::layout::ensure_private_dir;
+use blobs::{directory, tempfile_in};
+use failure::PullFailure;
 pub(crate) use fetches::Fetches;
-pub use proxy::{EVERY_REGISTRY, RegistryProxy};
-use serve::{Fetched, Pulled, Serving};
+use serve::{Fetched, Progress, Pulled, Serving};
+pub use settings::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub(crate) use turns::Turns;
 use turns::Whose;
 
@@ -34,40 +38,6 @@ const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Longest pull of one image.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
-
-/// What the operator says of registries: `[registries."HOST[:PORT]"]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistrySettings {
-    /// By host and port as images name them, or [`EVERY_REGISTRY`], of which the proxy alone counts.
-    pub hosts: BTreeMap<String, RegistryHost>,
-}
-
-/// One registry.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistryHost {
-    /// It speaks HTTP without TLS.
-    pub insecure: bool,
-    /// A file with certificates of its authorities, PEM.
-    pub ca: Option<PathBuf>,
-    /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
-    pub mirrors: Vec<String>,
-    /// How it is reached; without it as [`EVERY_REGISTRY`] says.
-    pub proxy: Option<RegistryProxy>,
-}
-
-/// Why there is no image.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PullFailure {
-    /// The registry, or the way to it.
-    #[error("{0}")]
-    Refused(String),
-    /// The registry wants other credentials.
-    #[error("{0}")]
-    Denied(String),
-    /// The node.
-    #[error("the pull cannot be carried out")]
-    Host(#[from] io::Error),
-}
 
 /// Pulls images.
 #[derive(Debug, Clone)]
@@ -105,9 +75,6 @@ pub(crate) enum PulledImage {
     /// The disk of this manifest was made before.
     Kept(String),
 }
-
-/// Hears how much of how much is done.
-pub(crate) type Progress<'a> = dyn Fn(u64, u64) + Send + Sync + 'a;
 
 impl Puller {
     /// Pulls an image from the first of its registry's mirrors, or the registry, that has it. `is_kept` says
@@ -185,7 +152,7 @@ impl Puller {
         serving: &Serving<'_>,
     ) -> Result<Pulled, PullFailure> {
         ensure_private_dir(&self.dir)?;
-        ensure_private_dir(&blobs(&self.dir))?;
+        ensure_private_dir(&directory(&self.dir))?;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut stream = tokio::net::UnixStream::from_std(ours)?;
@@ -252,19 +219,6 @@ impl Puller {
             }
         }
     }
-}
-
-/// Directory of the blobs below `dir`.
-fn blobs(dir: &Path) -> PathBuf {
-    dir.join("blobs/sha256")
-}
-
-/// A file without a name.
-fn tempfile_in(dir: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = File::options();
-    options.read(true).write(true).mode(0o600);
-    options.custom_flags(nix::libc::O_TMPFILE).open(dir)
 }
 
 /// The way out when a registry refuses an image.

@@ -5,6 +5,7 @@
 //! process is moved before it gets its configuration, so it has allocated nothing yet.
 
 mod cgroup;
+mod error;
 mod limits;
 mod oom;
 mod systemd;
@@ -15,14 +16,13 @@ use std::path::PathBuf;
 use agent_plan::Enforcement;
 
 pub(crate) use cgroup::CgroupTree;
+use cgroup::GUESTS;
+pub(crate) use error::SandboxError;
 pub(crate) use limits::Limits;
 pub(crate) use oom::{OomKill, OomWatch};
 pub(crate) use systemd::{NoAnswer, Systemd};
 
 use crate::process;
-
-/// What every guest's cgroup path contains, whoever made it.
-const GUESTS: &str = "kvmlet-guests";
 
 /// The kind of home that this host has for guests.
 #[derive(Debug)]
@@ -35,33 +35,6 @@ pub(crate) enum Sandbox {
     Session {
         /// What is missing on this host.
         why: String,
-    },
-}
-
-/// Why a VMM could not be moved to where guests live.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SandboxError {
-    /// systemd refused.
-    #[error("the scope {unit} cannot be {action}")]
-    Systemd {
-        /// Name of the scope.
-        unit: String,
-        /// The operation, as a past participle.
-        action: &'static str,
-        /// The underlying error.
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    /// The kernel refused.
-    #[error("the cgroup {path} cannot be {action}")]
-    Cgroup {
-        /// Path of the cgroup.
-        path: String,
-        /// The operation, as a past participle.
-        action: &'static str,
-        /// Error of the operating system.
-        #[source]
-        source: io::Error,
     },
 }
 

@@ -3,7 +3,7 @@
 //! A call into a file system whose server is gone (NFS, FUSE, iSCSI ...) returns when it pleases, or never. Such calls
 //! are made on threads of their own, never on those of the runtime, which are few. Whoever gave up waiting leaves the
 //! thread behind: it ends when the call returns, and the end of the process ends it in any case. For each mount there
-//! are at most [`THREADS_OF_A_MOUNT`], so that a dead one takes nothing from others.
+//! are at most [`mounts::THREADS_OF_A_MOUNT`], so that a dead one takes nothing from others.
 
 mod meter;
 pub(crate) mod mounts;
@@ -20,9 +20,6 @@ use tokio::sync::oneshot;
 
 use self::meter::Meter;
 use self::mounts::Mounts;
-
-/// Calls into the file systems of one mount at a time.
-const THREADS_OF_A_MOUNT: usize = 16;
 
 /// Stack of such a thread: a call opens and reads files and no more.
 const STACK_BYTES: usize = 512 << 10;

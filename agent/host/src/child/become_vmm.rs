@@ -29,7 +29,7 @@ use nix::unistd::{
 };
 
 use super::drop_privileges::{become_user, enter_namespaces, limit};
-use super::launch_vmm::LaunchArguments;
+use super::launch_arguments::LaunchArguments;
 
 /// The hidden subcommand's name.
 pub(super) const SUBCOMMAND: &str = "become-vmm";

@@ -13,7 +13,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use nix::sched::{CloneFlags, setns};
@@ -24,20 +23,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::become_vmm::{self, GO_ON, MAY_I};
 use super::descriptors::{receive_with, send_with};
 use super::drop_privileges::enter_namespaces;
+use super::launch_arguments::LaunchArguments;
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "launch-vmm";
-
-/// What the agent tells the helper.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LaunchArguments {
-    /// The VMM's program.
-    pub(crate) program: PathBuf,
-    /// An empty directory that becomes the VMM's root.
-    pub(crate) root: PathBuf,
-    /// User and group that the VMM runs as, when the agent is root.
-    pub(crate) user: u32,
-}
 
 impl LaunchArguments {
     /// The command line after the program's name.
@@ -45,24 +34,6 @@ impl LaunchArguments {
         let mut line = vec![SUBCOMMAND.into()];
         line.extend(self.words());
         line
-    }
-
-    /// Without a subcommand.
-    pub(super) fn words(&self) -> [OsString; 3] {
-        [
-            self.program.clone().into(),
-            self.root.clone().into(),
-            self.user.to_string().into(),
-        ]
-    }
-
-    /// Reads [`Self::words`]; what follows them is left.
-    pub(super) fn parse(arguments: &mut impl Iterator<Item = OsString>) -> Option<Self> {
-        Some(Self {
-            program: arguments.next()?.into(),
-            root: arguments.next()?.into(),
-            user: arguments.next()?.to_str()?.parse().ok()?,
-        })
     }
 }
 

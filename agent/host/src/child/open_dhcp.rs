@@ -17,7 +17,7 @@ use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::answer_dhcp;
 use super::dhcp_orders::{Order, Received, receive, send_waiting};
-use crate::pod::{OpenedSockets, open_sockets};
+use crate::pod::sockets::{Opened, open};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "open-dhcp";
@@ -130,14 +130,10 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
 }
 
 /// On a thread of its own, because a thread is what is in a namespace.
-fn open_within(
-    namespace: OwnedFd,
-    binding: PodBinding,
-    with_ipv6: bool,
-) -> io::Result<OpenedSockets> {
+fn open_within(namespace: OwnedFd, binding: PodBinding, with_ipv6: bool) -> io::Result<Opened> {
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET)?;
-        open_sockets(binding, with_ipv6)
+        open(binding, with_ipv6)
     });
     let ended = |_| io::Error::other("the thread in the namespace ended");
     opened.join().map_err(ended)?

@@ -8,8 +8,10 @@
 
 mod asking;
 mod blob;
+mod error;
 mod http;
 mod manifest;
+mod messages;
 mod token;
 
 use std::io::{self, Read, Write};
@@ -18,96 +20,20 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::confine::{Bounds, confine_with};
 use crate::failure::chain;
 use crate::helpers;
 use asking::Agent;
+use error::PullError;
 use http::Client;
 pub(crate) use manifest::is_digest;
+pub(crate) use messages::{Ask, BUSY, Request};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "pull-image";
 
 /// Longest request: certificates of authorities are in it.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-
-/// The agent's answer when another pull has the file of a blob: ask again.
-pub(crate) const BUSY: &str = "another pull fetches the same layer now";
-
-/// What is to be pulled.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    /// `HOST[:PORT]` of the registry, or of its mirror.
-    pub(crate) registry: String,
-    /// Path of the repository.
-    pub(crate) repository: String,
-    /// A tag, or `sha256:HEX`.
-    pub(crate) reference: String,
-    /// Go's word for the architecture.
-    pub(crate) architecture: String,
-    /// Plain HTTP.
-    pub(crate) is_insecure: bool,
-    /// Certificates of authorities, PEM.
-    pub(crate) authorities: String,
-    /// User and password.
-    pub(crate) credentials: Option<(String, String)>,
-    pub(crate) max_layers: usize,
-    pub(crate) max_layer_bytes: u64,
-}
-
-/// A request or a report of the child.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
-    /// A TCP connection.
-    Connect { host: String, port: u16 },
-    /// The file of a blob; what is in it already was fetched before.
-    Blob {
-        digest: String,
-        bytes: u64,
-        /// What the blobs that this process fetches meanwhile still lack.
-        beside: u64,
-    },
-    /// Whether the image of this manifest is wanted. The agent ends this process when it has its disk.
-    Manifest { digest: String },
-    /// So much of the layers is there.
-    Progress { bytes: u64, of: u64 },
-    /// All is there: digest and media type of the manifest, and its size.
-    Done {
-        digest: String,
-        media_type: String,
-        bytes: u64,
-    },
-    /// It cannot be done.
-    Refused {
-        message: String,
-        /// The registry answered 401 or 403.
-        is_denied: bool,
-    },
-}
-
-/// Errors that end a pull.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PullError {
-    #[error("{0}")]
-    Refused(String),
-    #[error("{0}")]
-    Denied(String),
-    #[error("{what}")]
-    Io {
-        what: String,
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl PullError {
-    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
-        let what = what.into();
-        move |source| Self::Io { what, source }
-    }
-}
 
 pub(super) fn main() -> ExitCode {
     match serve() {

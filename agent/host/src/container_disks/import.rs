@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use agent_domain::{Namespace, RegistryImage};
 use agent_images::disk::ConvertLimits;
-use agent_images::oci::{ImageFile, ImageManifest, OciLimits, Window};
+use agent_images::oci::{ImageFile, ImageManifest, Window};
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::collect::collect;
-use super::local::LocalImage;
+use super::local::{LIMITS, LocalImage};
 use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
 use crate::helpers;
@@ -31,16 +32,6 @@ const RESUMED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Where a disk is in an image when the spec does not say.
 const DISK_DIRECTORY: &str = "disk";
-
-/// What may be read of an image with a disk.
-pub(super) const LIMITS: OciLimits = OciLimits {
-    document_bytes: 4 << 20,
-    layers: 128,
-    layer_bytes: 64 << 30,
-    unpacked_layer_bytes: 128 << 30,
-    file_bytes: 64 << 30,
-    total_bytes: 512 << 30,
-};
 
 /// Where an image comes from.
 pub(super) enum Source {
@@ -114,7 +105,7 @@ impl Importer {
             }
         };
         let digest = manifest.digest();
-        let place = self.place(&super::key(&digest, path.as_deref()));
+        let place = self.place(&key(&digest, path.as_deref()));
         let file = match path {
             Some(path) => ImageFile::At(path),
             None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
@@ -201,4 +192,17 @@ fn convert(name: &str, source: &Draft, place: &Path) -> Result<(), DiskImageErro
     // Of two that are made of one digest either is right.
     let finished: io::Result<()> = draft.finish(true);
     Ok(finished?)
+}
+
+/// Key of a disk: the manifest's digest names the contents of all files of the image.
+pub(super) fn key(digest: &str, path: Option<&Path>) -> String {
+    let digest = digest.rsplit(':').next().unwrap_or(digest);
+    match path {
+        None => digest.to_owned(),
+        Some(path) => {
+            let hash = Sha256::digest(path.as_os_str().as_encoded_bytes());
+            let hash = hex::encode(hash);
+            format!("{digest}-{}", hash.get(..16).unwrap_or(&hash))
+        }
+    }
 }

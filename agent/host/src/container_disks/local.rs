@@ -6,9 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use agent_domain::{ContainerDisk, ContainerImage, ImageArchive};
-use agent_images::oci::{ArchiveKind, ImageManifest, Window};
+use agent_images::oci::{ArchiveKind, ImageManifest, OciLimits, Window};
 
-use super::import::LIMITS;
 use crate::beneath::{AllowedPaths, BeneathDir};
 use crate::helpers::{self, Memory};
 use crate::kernels::{KernelError, blocking, find_in_archive, open_layout, shared};
@@ -16,6 +15,16 @@ use crate::work::Work;
 
 /// Go's word for the architecture of this release's guests.
 const ARCHITECTURE: &str = "amd64";
+
+/// What may be read of an image with a disk.
+pub(super) const LIMITS: OciLimits = OciLimits {
+    document_bytes: 4 << 20,
+    layers: 128,
+    layer_bytes: 64 << 30,
+    unpacked_layer_bytes: 128 << 30,
+    file_bytes: 64 << 30,
+    total_bytes: 512 << 30,
+};
 
 /// An image of the node whose layers can be read.
 #[derive(Debug)]

@@ -4,69 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use nix::sys::statvfs::statvfs;
 
 use super::ContainerDisks;
 use super::collect::{HIGH_PERCENT, LOW_PERCENT, by_age, is_in_use, remove_unused};
+use super::stored::{RemoveImageError, StoreUsage, StoredImage};
 use crate::layout::absent_is_none;
-
-/// Fewest digits of a digest that name one.
-const MIN_DIGITS: usize = 12;
-
-/// A disk that is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredImage {
-    /// Digest of the manifest.
-    pub digest: String,
-    /// What people call it, sorted.
-    pub names: Vec<String>,
-    /// Hash of the disk's path in the image; empty: the only one in `/disk`.
-    pub path_hash: String,
-    /// Size that guests see.
-    pub virtual_bytes: u64,
-    /// What it takes on disk.
-    pub disk_bytes: u64,
-    /// When a guest was given it last.
-    pub last_used: SystemTime,
-    /// A VMM has it.
-    pub in_use: bool,
-    path: PathBuf,
-}
-
-/// What disks and layers take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreUsage {
-    /// Directory of the store.
-    pub directory: PathBuf,
-    /// Size of its file system.
-    pub capacity_bytes: u64,
-    /// What of it can still be written.
-    pub available_bytes: u64,
-    /// Layers of pulls that are not done.
-    pub layers: usize,
-    /// Bytes of these layers on disk.
-    pub layer_bytes: u64,
-    /// Water marks, in percent of the file system.
-    pub marks: (u64, u64),
-}
-
-/// Why nothing is removed.
-#[derive(Debug, thiserror::Error)]
-pub enum RemoveImageError {
-    /// There is none.
-    #[error(
-        "no image {0:?} is kept: a digest (12 digits at least) or the name by which it was pulled is meant"
-    )]
-    NotFound(String),
-    /// A guest has it.
-    #[error("the image {0:?} is in use by a guest: delete the guest first")]
-    InUse(String),
-    /// The host.
-    #[error("images cannot be looked at")]
-    Host(#[from] io::Error),
-}
 
 impl ContainerDisks {
     /// All disks that are kept, the one used last first.
@@ -191,21 +135,6 @@ impl ContainerDisks {
     }
 }
 
-impl StoredImage {
-    /// Whether a text names it: by digest, by so many digits of it, or by name.
-    fn is_called(&self, text: &str) -> bool {
-        let plain = |text: &str| text.trim_start_matches("docker://").to_owned();
-        // The tag of a name may look like digits of a digest.
-        let digits = ["sha256:", "sha512:"]
-            .iter()
-            .find_map(|algorithm| text.strip_prefix(algorithm))
-            .unwrap_or(text);
-        let own = self.digest.rsplit(':').next().unwrap_or(&self.digest);
-        let is_name = self.names.iter().any(|name| plain(name) == plain(text));
-        is_name || digits.len() >= MIN_DIGITS && own.starts_with(digits)
-    }
-}
-
 /// Digits of the digest, and hash of the path, of a file's name.
 fn key_of(path: &Path) -> (String, String) {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -235,39 +164,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_called_by_its_digest_by_twelve_digits_of_it_and_by_its_names() {
+    fn a_file_is_named_by_its_digest_and_the_hash_of_the_path() {
         let digits = "4f0a2b7c9d10".repeat(6)[..64].to_owned();
-        let image = StoredImage {
-            digest: with_algorithm(&digits),
-            names: vec![String::from("docker://registry.example/a:1")],
-            path_hash: String::new(),
-            virtual_bytes: 0,
-            disk_bytes: 0,
-            last_used: SystemTime::UNIX_EPOCH,
-            in_use: false,
-            path: PathBuf::new(),
-        };
-        for text in [
-            &image.digest[..],
-            &digits,
-            "4f0a2b7c9d10",
-            "registry.example/a:1",
-        ] {
-            assert!(image.is_called(text), "{text}");
-        }
-        for text in [
-            "",
-            "4f0a2b7c9d1",
-            "4f0a2b7c9d11",
-            "registry.example/a",
-            "a:1",
-        ] {
-            assert!(!image.is_called(text), "{text}");
-        }
         let path = format!("/x/{digits}-0123456789abcdef.raw");
         assert_eq!(
             key_of(Path::new(&path)),
-            (digits, String::from("0123456789abcdef"))
+            (digits.clone(), String::from("0123456789abcdef"))
         );
+        assert_eq!(with_algorithm(&digits), format!("sha256:{digits}"));
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::SocketDir;
+use super::socket::SocketDir;
 use super::tamed::tamed;
 
 /// How long a VMM may take.

@@ -3,7 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use super::{Finding, reason_of, text_of};
+use super::finding::Finding;
+use super::words::{reason_of, text_of};
 
 /// What guests' limits need.
 const CONTROLLERS: [&str; 4] = ["cpu", "memory", "io", "pids"];
@@ -132,7 +133,7 @@ pub(super) fn namespaces(root: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Health;
+    use super::super::finding::Health;
     use super::super::tests::node;
     use super::*;
 

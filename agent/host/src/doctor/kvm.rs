@@ -4,7 +4,8 @@ use std::path::Path;
 
 use kvm_ioctls::{Cap, Kvm};
 
-use super::{Finding, reason_of, text_of};
+use super::finding::Finding;
+use super::words::{reason_of, text_of};
 
 /// The only version that there ever was.
 const API_VERSION: i32 = 12;
@@ -117,7 +118,7 @@ pub(super) fn nesting(root: &Path) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Health;
+    use super::super::finding::Health;
     use super::super::tests::node;
     use super::*;
 

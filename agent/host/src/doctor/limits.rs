@@ -3,7 +3,7 @@
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// A guest costs the agent a handful of descriptors; this is enough for a thousand.
 const DESCRIPTORS: u64 = 16_384;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::path::Path;
 
-use super::{Finding, reason_of};
+use super::finding::Finding;
+use super::words::reason_of;
 
 /// Whether taps can be made.
 pub(super) fn taps(root: &Path) -> Finding {
@@ -70,7 +71,7 @@ pub(super) fn bridges(root: &Path, bridges: &BTreeMap<String, String>) -> Vec<Fi
 mod tests {
     use std::fs;
 
-    use super::super::Health;
+    use super::super::finding::Health;
     use super::*;
 
     #[test]

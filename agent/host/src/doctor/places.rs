@@ -7,7 +7,8 @@ use std::path::Path;
 use agent_domain::{PathGrant, PathRules};
 use nix::sys::statvfs::statvfs;
 
-use super::{Finding, sized};
+use super::finding::Finding;
+use super::words::sized;
 use crate::firmware::{EfiFiles, FirmwareFinder};
 
 /// Below this much room, logs and disks of VMIs are soon in want.
@@ -139,7 +140,7 @@ pub(super) fn allowed_paths(rules: &PathRules) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Health;
+    use super::super::finding::Health;
     use super::*;
 
     #[test]

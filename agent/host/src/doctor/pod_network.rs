@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use super::{Finding, text_of};
+use super::finding::Finding;
+use super::words::text_of;
 use crate::pod::PodNetworkConfig;
 use crate::resolver::Resolver;
 
@@ -166,7 +167,7 @@ fn firewall(root: &Path, config: &PodNetworkConfig) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Health;
+    use super::super::finding::Health;
     use super::super::tests::node;
     use super::*;
 

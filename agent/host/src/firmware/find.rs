@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_domain::{FirmwareLacks, Lack};
 
 use super::descriptor::{Descriptor, Descriptors, Files, Interface};
-use super::{MIN_CODE_BYTES, PAGE_BYTES, image_bytes};
+use super::image::{MIN_CODE_BYTES, PAGE_BYTES, image_bytes};
 
 /// Where distributions put SeaBIOS.
 const SEABIOS: [&str; 2] = [

@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::{FirmwareError, MAX_IMAGE_BYTES};
+use super::error::FirmwareError;
+use super::image::MAX_IMAGE_BYTES;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::work::Work;
 

@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
-use super::{GuestAgent, GuestAgentError};
+use super::conversation::{GuestAgent, GuestAgentError};
 
 /// Keys and passwords for users of a guest.
 #[derive(Clone, Default, PartialEq, Eq)]

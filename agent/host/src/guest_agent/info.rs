@@ -3,7 +3,7 @@
 use agent_plan::GuestOs;
 use serde_json::{Value, json};
 
-use super::{GuestAgent, GuestAgentError, one_line, unless_refused};
+use super::conversation::{GuestAgent, GuestAgentError, one_line, unless_refused};
 
 /// Commands, users, file systems and disks of one that a guest may have; what follows is not looked at.
 const MAX_COMMANDS: usize = 256;
@@ -149,8 +149,8 @@ fn file_system(said: &Value) -> GuestFileSystem {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conversation::tests::{greets, guest};
     use super::super::real_agent::RealAgent;
-    use super::super::tests::{greets, guest};
     use super::*;
 
     async fn asked(answers: impl Fn(&str) -> Value + Send + 'static) -> GuestInfo {

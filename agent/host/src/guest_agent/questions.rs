@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::{GuestAgent, GuestAgentError, one_line, text_of};
+use super::conversation::{GuestAgent, GuestAgentError, one_line, text_of};
 
 /// First and longest interval between polls of a command that runs.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -167,7 +167,7 @@ fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{greets, guest};
+    use super::super::conversation::tests::{greets, guest};
     use super::*;
 
     async fn agent(answers: impl Fn(&Value) -> Option<String> + Send + 'static) -> GuestAgent {
@@ -204,7 +204,10 @@ mod tests {
         let ended = agent.run(&command).await.unwrap();
         assert_eq!(ended.code, Some(3));
         assert!(ended.printed.starts_with("AAAA"), "{}", ended.printed);
-        assert_eq!(ended.printed.len(), super::super::MAX_TEXT_CHARS);
+        assert_eq!(
+            ended.printed.len(),
+            super::super::conversation::MAX_TEXT_CHARS
+        );
     }
 
     #[tokio::test]
@@ -247,7 +250,7 @@ mod tests {
         );
         assert_eq!(
             (os.version_id.as_str(), os.name.len()),
-            ("", super::super::MAX_TEXT_CHARS)
+            ("", super::super::conversation::MAX_TEXT_CHARS)
         );
     }
 

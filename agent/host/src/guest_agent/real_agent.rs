@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 
 use tokio::net::UnixStream;
 
-use super::GuestAgent;
+use super::conversation::GuestAgent;
 
 /// An agent that takes a copy of `/etc` and an empty home of root's for the machine's.
 pub(super) struct RealAgent {

@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::{ExtractedFiles, KernelError};
+use super::error::KernelError;
+use super::eviction::{TEMPORARY, evict, touch};
+use super::layers::ExtractedFiles;
 use crate::child::UNPACK_KERNEL;
 use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};
@@ -31,9 +33,6 @@ const MAX_MESSAGE_BYTES: u64 = 1024;
 
 /// Digests of files that are remembered, so that a kernel is not read again for every start.
 const MAX_REMEMBERED: usize = 256;
-
-/// Files that are being written have this at the start of their name.
-pub(super) const TEMPORARY: &str = ".tmp-";
 
 /// Where the cache is and what it may take.
 #[derive(Debug, Clone)]
@@ -333,19 +332,6 @@ mod tests {
 
     use super::*;
 
-    fn file(dir: &Path, name: &str, age: u64) -> PathBuf {
-        let path = dir.join(name);
-        fs::write(&path, vec![1; 4096]).unwrap();
-        let used = SystemTime::now() - Duration::from_secs(age);
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(used)
-            .unwrap();
-        path
-    }
-
     /// The cache, whose helper is a script of these lines.
     fn cache_with_helper(dir: &Path, script: &str) -> KernelCache {
         let helper = dir.join("helper");
@@ -385,20 +371,5 @@ mod tests {
             let digest = hex::encode(Sha256::digest(fs::read(&path).unwrap()));
             assert_eq!(path.file_name().unwrap().to_string_lossy(), digest);
         }
-    }
-
-    #[test]
-    fn the_least_recently_used_kernel_goes_first_and_the_new_one_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let old = file(dir.path(), "old", 300);
-        let recent = file(dir.path(), "recent", 10);
-        let new = file(dir.path(), "new", 1000);
-        let writing = file(dir.path(), ".tmp-x", 2000);
-        evict(dir.path(), &new, 3 * 4096).unwrap();
-        assert!(old.exists());
-        evict(dir.path(), &new, 2 * 4096).unwrap();
-        assert!(!old.exists() && recent.exists() && new.exists() && writing.exists());
-        evict(dir.path(), &new, 0).unwrap();
-        assert!(!recent.exists() && new.exists() && writing.exists());
     }
 }

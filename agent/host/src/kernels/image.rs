@@ -1,5 +1,6 @@
 //! Where kernel and initrd of a spec are.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,13 +8,21 @@ use std::sync::Arc;
 use agent_domain::{ImageLocation, KernelBoot};
 use agent_images::oci::{ImageManifest, OciError, OciLimits};
 
-use super::layers::OpenedImage;
-use super::{BootFiles, ExtractedFiles, KernelError, location_text, shared};
+use super::error::KernelError;
+use super::layers::{ExtractedFiles, OpenedImage};
+use super::lock::shared;
 use crate::beneath::{AllowedPaths, BeneathError};
 use crate::work::Work;
 
 /// Go's word for the architecture that VMMs of this release run.
 const ARCHITECTURE: &str = "amd64";
+
+/// What is booted, opened for reading.
+#[derive(Debug)]
+pub(crate) struct BootFiles {
+    pub(crate) kernel: File,
+    pub(crate) initrd: Option<File>,
+}
 
 /// Opens the files that a spec names.
 pub(super) async fn find(
@@ -74,6 +83,17 @@ pub(crate) fn open_layout(
         path: image_path(image).to_owned(),
         location: location_text(image),
     })
+}
+
+/// An image as the spec names it.
+fn location_text(location: &ImageLocation) -> String {
+    match location {
+        ImageLocation::Directory(path) => format!("dir:{}", path.display()),
+        ImageLocation::OciLayout { path, reference } => {
+            let suffix = reference.as_ref().map(|name| format!(":{name}"));
+            format!("oci:{}{}", path.display(), suffix.unwrap_or_default())
+        }
+    }
 }
 
 pub(crate) fn image_path(image: &ImageLocation) -> &Path {

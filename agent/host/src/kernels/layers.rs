@@ -18,8 +18,9 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::cache::{TEMPORARY, evict, touch};
-use super::{ExtractedFiles, KernelError, shared};
+use super::error::KernelError;
+use super::eviction::{TEMPORARY, evict, touch};
+use super::lock::shared;
 use crate::beneath::BeneathDir;
 use crate::child::{
     ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
@@ -70,6 +71,15 @@ impl OpenedImage {
         };
         self.manifest.layer_paths().map(open).collect()
     }
+}
+
+/// Files that were taken out of images.
+#[derive(Debug, Clone)]
+pub(crate) struct ExtractedFiles {
+    pub(super) dir: PathBuf,
+    /// The program that has the hidden subcommand `read-layers`.
+    pub(super) helper: PathBuf,
+    pub(super) max_bytes: u64,
 }
 
 impl ExtractedFiles {

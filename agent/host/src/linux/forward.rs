@@ -9,9 +9,10 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use super::guest_address::{GuestAddress, NoAddress, Unasked};
+use super::guest_address::{GuestAddress, NoAddress};
 use crate::facility::{GuestLink, GuestPort, ReachError, Reached};
 use crate::layout::PathUid;
+use crate::unasked::Unasked;
 
 /// How long it may take to find out where the guest is.
 const FIND: Duration = Duration::from_secs(15);

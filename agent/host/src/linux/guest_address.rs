@@ -19,21 +19,13 @@ use super::talk::channel;
 use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
 use crate::neighbours::{Bridge, Doubt};
+use crate::unasked::Unasked;
 
 /// Time limits of the greeting of the guest's agent, and of the answer with its addresses.
 const ADDRESS: Duration = Duration::from_secs(5);
 
 /// Of the greeting, where an older address will do without it.
 const GREETING: Duration = Duration::from_secs(1);
-
-/// Why there is no good answer.
-#[derive(Debug)]
-pub(crate) enum Unasked {
-    /// It is the guest's doing.
-    Bad(String),
-    /// The node cannot ask.
-    Here(String),
-}
 
 /// Why there is no address to connect to.
 #[derive(Debug)]

@@ -7,8 +7,10 @@ use agent_domain::{ContainerDisk, Namespace};
 use agent_plan::Failure;
 
 use super::LinuxHost;
-use crate::container_disks::{ContainerDisks, RemoveImageError, StoreUsage, StoredImage, Wanted};
-use crate::facility::{ImageStore, PullProgress};
+use crate::container_disks::{
+    ContainerDisks, PullProgress, RemoveImageError, StoreUsage, StoredImage, Wanted,
+};
+use crate::facility::ImageStore;
 use crate::work::Work;
 
 impl LinuxHost {

@@ -7,11 +7,12 @@ use agent_plan::{ProbeAnswer, Record};
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use super::guest_address::{NoAddress, Unasked};
+use super::guest_address::NoAddress;
 use super::talk::channel;
 use crate::guest_agent::{GuestAgent, GuestAgentError};
 use crate::http_probe;
 use crate::layout::PathUid;
+use crate::unasked::Unasked;
 
 impl LinuxHost {
     pub(super) async fn question(&self, vmi: &Vmi, record: &Record, probe: &Probe) -> ProbeAnswer {

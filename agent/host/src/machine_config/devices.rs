@@ -6,7 +6,8 @@ use agent_domain::{
 use agent_plan::{PciPlace, PciPlaces};
 use proto_vmm::v1::{self, pci_device::Kind};
 
-use super::{AssembleError, Descriptors, Opened, OpenedDisk, OpenedTap, OpenedVsock};
+use super::error::AssembleError;
+use super::opened::{Descriptors, Opened, OpenedDisk, OpenedTap, OpenedVsock};
 
 /// By which name qemu-guest-agent looks for its channel.
 const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";

@@ -6,8 +6,9 @@ mod small_vmi;
 mod places;
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
-use agent_domain::Boot;
+use agent_domain::{Boot, DiskCache};
 use agent_plan::PciDemand;
 use proto_vmm::v1::pci_device::Kind;
 use serde_json::{Value, json};

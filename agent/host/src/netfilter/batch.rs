@@ -7,7 +7,11 @@ use netlink_sys::{Socket, SocketAddr};
 use nix::errno::Errno;
 use nix::libc;
 
-use super::{Attributes, Chain, Family, Rule, Set, Value};
+use super::attributes::Attributes;
+use super::chain::Chain;
+use super::expression::Rule;
+use super::kinds::Family;
+use super::set::{Field, MAX_LEARNED, Set, Value};
 
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
@@ -144,7 +148,7 @@ impl Batch {
 
     pub(crate) fn add_set(&mut self, (family, table): TableName<'_>, set: &Set) {
         let length = set.fields.iter().map(|field| field.padded_bytes()).sum();
-        let kind = |kind, field: &super::Field| kind << 6 | field.shown_as();
+        let kind = |kind, field: &Field| kind << 6 | field.shown_as();
         let mut attributes = Attributes::default();
         attributes.text(1, table);
         attributes.text(2, set.name);
@@ -159,7 +163,7 @@ impl Batch {
             attributes.nested(9, |description| describe(set, description));
         }
         // `nft` takes names for numbers of the wrong byte order otherwise. The kernel does not look at it.
-        if let [super::Field::InterfaceName] = set.fields.as_slice() {
+        if let [Field::InterfaceName] = set.fields.as_slice() {
             let [a, b, c, d] = HOST_ORDER.to_ne_bytes();
             attributes.bytes(SET_USERDATA, &[0, 4, a, b, c, d]);
         }
@@ -400,7 +404,7 @@ impl Netfilter {
 /// Its greatest size, and the sizes of its fields.
 fn describe(set: &Set, description: &mut Attributes) {
     if set.learns {
-        description.number(1, super::MAX_LEARNED);
+        description.number(1, MAX_LEARNED);
     }
     if set.fields.len() > 1 {
         description.nested(2, |fields| {

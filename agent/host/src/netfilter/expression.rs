@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::{Attributes, Verdict};
+use super::attributes::Attributes;
+use super::kinds::Verdict;
+use super::set::interface_name;
 
 mod encode;
-
-const IFNAMSIZ: usize = 16;
 
 /// Registers of 16 bytes; those of 32 bits that they are made of begin at 8.
 const FIRST: u32 = 1;
@@ -491,15 +491,6 @@ fn key(link: u32, parts: &[(Part, u32, u32)]) -> Vec<Expression> {
         word += length.div_ceil(4);
     }
     expressions
-}
-
-/// An interface's name as packets carry it. One that is too long is no interface's.
-pub(super) fn interface_name(name: &str) -> [u8; IFNAMSIZ] {
-    let mut bytes = [0; IFNAMSIZ];
-    for (into, byte) in bytes.iter_mut().zip(name.bytes().take(IFNAMSIZ - 1)) {
-        *into = byte;
-    }
-    bytes
 }
 
 fn mask(length: usize, prefix: u8) -> Vec<u8> {

@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use nix::sched::{CloneFlags, unshare};

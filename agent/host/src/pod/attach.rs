@@ -10,11 +10,12 @@ use rtnetlink::{
     Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
 };
 
+use super::error::{PodError, link_error};
+use super::names::{BRIDGE, BRIDGE_ADDRESS, ETH, PREFIX6, TAP, mac_of};
+use super::namespace::Namespace;
 use super::node::{add_address, change_member, index_of, show_all_frames};
-use super::{
-    BRIDGE, BRIDGE_ADDRESS, ETH, Namespace, PREFIX6, PodError, PodPlan, TAP, forwarding,
-    link_error, mac_of, rules,
-};
+use super::plan::PodPlan;
+use super::{forwarding, rules};
 use crate::netfilter::{Batch, Netfilter};
 use crate::taps::{self, open_tap};
 

@@ -9,7 +9,8 @@ use std::path::Path;
 use agent_dhcp::Guest;
 use serde::{Deserialize, Serialize};
 
-use super::{Member, mac_of};
+use super::names::mac_of;
+use super::walls::Member;
 use crate::layout::absent_is_none;
 
 const NAME: &str = "network.json";

@@ -8,9 +8,11 @@ use rtnetlink::packet_route::address::AddressHeaderFlags;
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, LinkBridge};
 
+use super::config::PodNetworkConfig;
+use super::error::{PodError, link_error};
+use super::names::{MARK, PREFIX6, mac_of};
 use super::rules;
 use super::walls::{self, Member};
-use super::{MARK, PREFIX6, PodError, PodNetworkConfig, link_error, mac_of};
 use crate::netfilter::{Batch, Family, Netfilter};
 use crate::taps;
 

@@ -12,7 +12,7 @@ use agent_dhcp::Guest;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use tokio::process::{Child, Command};
 
-use super::Namespace;
+use super::namespace::Namespace;
 use crate::child::{DhcpOrder, OPEN_DHCP, send_dhcp_order};
 use crate::facility::Wake;
 use crate::sandbox::{Limits, Sandbox};

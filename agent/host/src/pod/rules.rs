@@ -6,7 +6,9 @@ use agent_domain::{OpenPorts, PodBinding, Transport};
 use sha2::{Digest, Sha256};
 
 use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
-use super::{BRIDGE, ETH, PREFIX6, PodNetworkConfig, PodPlan, TAP};
+use super::config::PodNetworkConfig;
+use super::names::{BRIDGE, ETH, PREFIX6, TAP};
+use super::plan::PodPlan;
 use crate::netfilter::{Batch, Chain, ChainKind, Comparison, Family, Hook, Rule, Table, Verdict};
 
 use Comparison::{Is, IsNot};

@@ -12,7 +12,7 @@ use agent_domain::PodBinding;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{BRIDGE, TAP};
+use super::names::{BRIDGE, TAP};
 
 /// Ports of servers, of DHCPv4 and DHCPv6.
 const SERVER_PORT: u16 = 67;

@@ -17,6 +17,8 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::names::mac_of;
+use super::sockets::open;
 use super::*;
 use crate::child::{DhcpOrder, send_dhcp_order, serve_dhcp};
 use crate::taps::open_tap;
@@ -201,7 +203,7 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> OwnedFd {
     let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        let opened = open_sockets(binding, with_ipv6).unwrap();
+        let opened = open(binding, with_ipv6).unwrap();
         assert!(opened.missing_ipv6.is_none());
         opened.sockets
     });

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
 
-use super::RegistrySettings;
 use super::proxy::tunnel;
+use super::settings::RegistrySettings;
 
 /// Addresses of one host that are tried: whoever answers for its name may give any number.
 const MAX_ADDRESSES: usize = 8;
@@ -149,7 +149,7 @@ fn is_own(address: IpAddr) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{EVERY_REGISTRY, RegistryHost, RegistryProxy};
+    use super::super::settings::{EVERY_REGISTRY, RegistryHost, RegistryProxy};
     use super::*;
 
     fn named(name: &str) -> RegistrySettings {

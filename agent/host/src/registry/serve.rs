@@ -11,9 +11,11 @@ use nix::sys::statvfs::statvfs;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use super::blobs::{directory, tempfile_in};
 use super::connect::connect;
+use super::failure::PullFailure;
 use super::fetches::Fetcher;
-use super::{Progress, PullFailure, RegistrySettings, blobs, tempfile_in};
+use super::settings::RegistrySettings;
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 
 /// Longest line of a child.
@@ -36,6 +38,9 @@ pub(super) struct Fetched {
     /// Its blobs by digest. Whoever removes their names meanwhile takes nothing from who has them open.
     pub(super) blobs: HashMap<String, File>,
 }
+
+/// Hears how much of how much is done.
+pub(super) type Progress<'a> = dyn Fn(u64, u64) + Send + Sync + 'a;
 
 /// What answers are made of.
 pub(super) struct Serving<'a> {
@@ -197,7 +202,7 @@ fn is_busy(error: &io::Error) -> bool {
 }
 
 fn path_of(dir: &Path, digest: &str) -> PathBuf {
-    blobs(dir).join(digest.trim_start_matches("sha256:"))
+    directory(dir).join(digest.trim_start_matches("sha256:"))
 }
 
 /// The file of a blob, for one pull at a time: the lock is the descriptor's.
@@ -229,7 +234,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::io::Write as _;
 
-    use super::super::Fetches;
+    use super::super::fetches::Fetches;
     use super::*;
 
     fn serving<'a>(dir: &'a Path, fetches: &Fetches, registry: &str) -> Serving<'a> {
@@ -250,7 +255,7 @@ mod tests {
     #[test]
     fn a_layer_that_would_not_fit_is_not_begun() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(blobs(dir.path())).unwrap();
+        fs::create_dir_all(directory(dir.path())).unwrap();
         let serving = serving(dir.path(), &Fetches::default(), "registry.example");
         let digest = format!("sha256:{}", "a".repeat(64));
         let blob =
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn a_layer_that_another_registry_sends_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(blobs(dir.path())).unwrap();
+        fs::create_dir_all(directory(dir.path())).unwrap();
         let fetches = Fetches::default();
         let digest = format!("sha256:{}", "a".repeat(64));
         let named = path_of(dir.path(), &digest);

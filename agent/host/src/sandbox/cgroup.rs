@@ -4,8 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{GUESTS, Limits, SandboxError};
+use super::error::SandboxError;
+use super::limits::Limits;
 use crate::layout::absent_is_none;
+
+/// What every guest's cgroup path contains, whoever made it.
+pub(super) const GUESTS: &str = "kvmlet-guests";
 
 /// Where cgroup v2 is mounted.
 const ROOT: &str = "/sys/fs/cgroup";

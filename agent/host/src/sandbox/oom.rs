@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::GUESTS;
+use super::cgroup::GUESTS;
 use crate::layout::absent_is_none;
 use crate::process;
 

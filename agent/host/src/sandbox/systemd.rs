@@ -15,7 +15,8 @@ use tokio::process::Command;
 use zbus::Variant as Value;
 use zbus::connection::{Builder, Connection};
 
-use super::{Limits, SandboxError};
+use super::error::SandboxError;
+use super::limits::Limits;
 use crate::layout::absent_is_none;
 use crate::process;
 

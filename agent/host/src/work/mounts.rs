@@ -7,11 +7,12 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{THREADS_OF_A_MOUNT, lock};
+/// Calls into the file systems of one mount at a time.
+pub(super) const THREADS_OF_A_MOUNT: usize = 16;
 
 /// Types of file systems that other machines serve, beside those of FUSE.
 const SERVED: [&[u8]; 7] = [b"9p", b"afs", b"ceph", b"cifs", b"nfs", b"nfs4", b"smb3"];
@@ -32,7 +33,8 @@ impl Mounts {
     pub(super) async fn turn(&self, path: &Path) -> io::Result<OwnedSemaphorePermit> {
         let table = fs::read("/proc/self/mountinfo")?;
         let turns = {
-            let mut mounts = lock(&self.0);
+            // Nothing that holds the lock can leave the turns half changed.
+            let mut mounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             mounts.retain(|_, turns| Arc::strong_count(turns) > 1);
             let turns = mounts.entry(mount_of(path, &table).point);
             Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(THREADS_OF_A_MOUNT))))

@@ -12,7 +12,8 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{sleep, timeout};
 
 use super::super::descriptors::receive_one;
-use super::{Ask, BUSY, PullError};
+use super::error::PullError;
+use super::messages::{Ask, BUSY};
 
 /// Until the agent answers: it connects to hosts meanwhile.
 const PATIENCE: Duration = Duration::from_secs(300);

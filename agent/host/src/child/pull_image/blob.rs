@@ -11,9 +11,10 @@ use hyper::header;
 use sha2::{Digest, Sha256};
 
 use super::asking::Agent;
+use super::error::PullError;
 use super::http::{Client, next_piece};
 use super::manifest::Blob;
-use super::{Ask, PullError, Request};
+use super::messages::{Ask, Request};
 
 /// Blobs that are fetched at a time, as container runtimes do by default.
 const AT_A_TIME: usize = 3;

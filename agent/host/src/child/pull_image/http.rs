@@ -22,7 +22,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::{Agent, Ask, PullError, Request, token};
+use super::asking::Agent;
+use super::error::PullError;
+use super::messages::{Ask, Request};
+use super::token;
 
 /// Until the head of an answer, and between two pieces of a body.
 const PATIENCE: Duration = Duration::from_secs(60);

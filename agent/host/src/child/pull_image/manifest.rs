@@ -4,8 +4,9 @@ use hyper::header;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::error::PullError;
 use super::http::{Client, body_of};
-use super::{PullError, Request};
+use super::messages::Request;
 
 const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 /// An index may list indexes; real ones do so once.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hyper::Uri;
 use serde::Deserialize;
 
-use super::PullError;
+use super::error::PullError;
 
 pub(super) const MAX_TOKEN_BYTES: usize = 64 << 10;
 

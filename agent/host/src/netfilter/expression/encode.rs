@@ -1,7 +1,8 @@
 //! Expressions as the kernel reads them.
 
 use super::{Expression, FIRST, SECOND, WORDS};
-use crate::netfilter::{Attributes, Verdict};
+use crate::netfilter::attributes::Attributes;
+use crate::netfilter::kinds::Verdict;
 
 impl Expression {
     pub(super) const fn name(&self) -> &'static str {

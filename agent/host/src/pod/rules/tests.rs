@@ -3,7 +3,7 @@ use std::net::Ipv4Addr;
 use agent_domain::{GuestNetwork, OpenPorts};
 
 use super::*;
-use crate::netfilter::shown;
+use crate::netfilter::tests::shown;
 use crate::pod::{Member, PodPlan6};
 
 fn plan(ports: Vec<OpenPorts>) -> PodPlan {

@@ -1,0 +1,35 @@
+//! The node's part of the pod network, as its operator wants it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Setting `pod_network`: the node's part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodNetworkConfig {
+    /// The bridge that guests are joined to.
+    pub bridge: String,
+    /// The pool's network.
+    pub network: Ipv4Addr,
+    /// Its bits.
+    pub prefix: u8,
+    /// The network of IPv6 addresses, of 64 bits; none when guests have no IPv6.
+    pub network6: Option<Ipv6Addr>,
+    /// The MTU of the bridge and of everything that is joined to it.
+    pub mtu: u32,
+    /// Networks, with their bits, that guests reach under their own addresses of the pool: they know a way back.
+    pub non_masquerade: Vec<(IpAddr, u8)>,
+}
+
+impl PodNetworkConfig {
+    /// The node's address on the bridge: the first of the pool.
+    #[must_use]
+    pub fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.network) | 1)
+    }
+
+    /// The node's IPv6 address on the bridge: the first of the network.
+    #[must_use]
+    pub fn gateway6(&self) -> Option<Ipv6Addr> {
+        self.network6
+            .map(|network| Ipv6Addr::from(u128::from(network) | 1))
+    }
+}

@@ -1,0 +1,39 @@
+//! What one guest has of the pod network.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
+
+use super::config::PodNetworkConfig;
+use super::walls::Member;
+
+/// What one guest gets.
+#[derive(Clone, Debug)]
+pub(crate) struct PodPlan {
+    pub(crate) node: PodNetworkConfig,
+    /// Whose it is: shown as the veth's alias, by which leftovers are known.
+    pub(crate) owner: String,
+    /// Its veth, and its addresses on the node's bridge.
+    pub(crate) member: Member,
+    /// Its IPv6 part, if there is one.
+    pub(crate) v6: Option<PodPlan6>,
+    pub(crate) binding: PodBinding,
+    /// The guest's own network, under masquerade.
+    pub(crate) inside: GuestNetwork<Ipv4Addr>,
+    /// Open ports; empty: all.
+    pub(crate) ports: Vec<OpenPorts>,
+    /// Whom the node asks for names: the guest asks its gateway, and that asks these.
+    pub(crate) upstreams: Vec<IpAddr>,
+    pub(crate) queues: u32,
+}
+
+/// What a guest gets of IPv6.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodPlan6 {
+    /// The guest's address of the pool.
+    pub(crate) address: Ipv6Addr,
+    /// The node's.
+    pub(crate) gateway: Ipv6Addr,
+    /// The guest's own network, under masquerade.
+    pub(crate) inside: GuestNetwork<Ipv6Addr>,
+}

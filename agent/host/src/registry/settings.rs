@@ -1,0 +1,147 @@
+//! What the operator says of registries: `registries."HOST[:PORT]"` of the configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Name of the settings for all registries that have none of their own.
+pub const EVERY_REGISTRY: &str = "*";
+
+/// What the operator says of registries: `[registries."HOST[:PORT]"]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistrySettings {
+    /// By host and port as images name them, or [`EVERY_REGISTRY`], of which the proxy alone counts.
+    pub hosts: BTreeMap<String, RegistryHost>,
+}
+
+/// One registry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryHost {
+    /// It speaks HTTP without TLS.
+    pub insecure: bool,
+    /// A file with certificates of its authorities, PEM.
+    pub ca: Option<PathBuf>,
+    /// `HOST[:PORT][/PREFIX]`, asked before it, in order.
+    pub mirrors: Vec<String>,
+    /// How it is reached; without it as [`EVERY_REGISTRY`] says.
+    pub proxy: Option<RegistryProxy>,
+}
+
+/// How a registry is reached: `registries."HOST[:PORT]".proxy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegistryProxy {
+    /// Without a proxy.
+    Direct,
+    /// Over this one.
+    Through {
+        /// Its name or address; an IPv6 address without brackets.
+        host: String,
+        /// Its TCP port.
+        port: u16,
+    },
+}
+
+impl RegistryProxy {
+    /// Reads `none` or `http://HOST:PORT`; `None`: it is neither.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "none" {
+            return Some(Self::Direct);
+        }
+        let rest = text.strip_prefix("http://")?;
+        let (host, port) = rest.strip_suffix('/').unwrap_or(rest).rsplit_once(':')?;
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        // An IPv6 address without brackets has no port that can be split off.
+        let is_sound = is_host(bare.unwrap_or(host)) && bare.is_some() == host.contains(':');
+        is_sound.then(|| Self::Through {
+            host: bare.unwrap_or(host).to_owned(),
+            port,
+        })
+    }
+}
+
+impl RegistrySettings {
+    /// The proxy for a host, as images name it; host and port of the proxy.
+    pub(super) fn proxy(&self, host: &str, port: u16) -> Option<(&str, u16)> {
+        let own = self.hosts.get(&format!("{host}:{port}"));
+        let own = own.or_else(|| {
+            let has_own_port = [80, 443].contains(&port);
+            self.hosts.get(host).filter(|_| has_own_port)
+        });
+        let proxy = own.and_then(|own| own.proxy.as_ref()).or_else(|| {
+            let every = self.hosts.get(EVERY_REGISTRY)?;
+            every.proxy.as_ref()
+        });
+        match proxy? {
+            RegistryProxy::Direct => None,
+            RegistryProxy::Through { host, port } => Some((host, *port)),
+        }
+    }
+}
+
+/// Whether this may be a host's name or address: it goes into a line of a request.
+pub(super) fn is_host(host: &str) -> bool {
+    let is_sound = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte);
+    (1..=253).contains(&host.len()) && host.bytes().all(is_sound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn through(host: &str, port: u16) -> RegistryProxy {
+        let host = host.to_owned();
+        RegistryProxy::Through { host, port }
+    }
+
+    #[test]
+    fn a_proxy_is_a_host_with_a_port() {
+        let parse = RegistryProxy::parse;
+        assert_eq!(parse("none"), Some(RegistryProxy::Direct));
+        let named = Some(through("proxy.example", 3128));
+        assert_eq!(parse("http://proxy.example:3128"), named);
+        assert_eq!(parse("http://proxy.example:3128/"), named);
+        assert_eq!(
+            parse("http://[fd00::1]:3128"),
+            Some(through("fd00::1", 3128))
+        );
+        for other in [
+            "",
+            "proxy.example:3128",
+            "https://proxy.example:3128",
+            "http://proxy.example",
+            "http://proxy.example:0",
+            "http://user:secret@proxy.example:3128",
+            "http://fd00::1:3128",
+            "http://a/b:3128",
+            "http://:3128",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_registry_without_a_proxy_of_its_own_has_that_of_all() {
+        let host = |proxy| RegistryHost {
+            proxy,
+            ..RegistryHost::default()
+        };
+        let hosts = [
+            (EVERY_REGISTRY, host(Some(through("proxy", 1)))),
+            ("near.example:5000", host(Some(RegistryProxy::Direct))),
+            ("other.example", host(Some(through("second", 2)))),
+            ("silent.example", host(None)),
+        ];
+        let settings = RegistrySettings {
+            hosts: hosts.map(|(name, host)| (name.to_owned(), host)).into(),
+        };
+        assert_eq!(settings.proxy("near.example", 5000), None);
+        assert_eq!(settings.proxy("near.example", 443), Some(("proxy", 1)));
+        assert_eq!(settings.proxy("other.example", 443), Some(("second", 2)));
+        assert_eq!(settings.proxy("other.example", 5000), Some(("proxy", 1)));
+        assert_eq!(settings.proxy("silent.example", 443), Some(("proxy", 1)));
+        assert_eq!(RegistrySettings::default().proxy("x", 443), None);
+    }
+}
