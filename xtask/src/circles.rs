@@ -1,11 +1,8 @@
 //! `cargo xtask layers`: circles of files, that is, files of one crate that import each other, directly or through
-//! others. Files in a circle can only be read, tested and moved together.
-//!
-//! `table.rs` has the circles that are left. A crate may have fewer and smaller ones, never more or larger.
+//! others. Files in a circle can only be read, tested and moved together. No crate may have any.
 
 mod graph;
 mod imports;
-mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,21 +16,14 @@ use self::imports::ModulePath;
 /// The circles of a crate: the files of each, in order of their names.
 type Circles = Vec<Vec<String>>;
 
-/// Returns one sentence for each crate with other circles than the table says, and prints how many the crates have.
+/// Returns one sentence for each crate with circles.
 ///
 /// # Errors
 /// When a source file cannot be read.
 pub fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     for package in packages(root)? {
-        let circles = circles(&root.join(&package))?;
-        let allowed = table::allowed(&package);
-        if let Some(violation) = violation(&package, &circles, allowed) {
-            found.push(violation);
-        }
-        if !circles.is_empty() {
-            println!("circles of files in {package}: {:?}", sizes(&circles));
-        }
+        found.extend(violation(&package, &circles(&root.join(&package))?));
     }
     Ok(found)
 }
@@ -55,32 +45,15 @@ pub fn print(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn violation(package: &str, circles: &Circles, allowed: &[usize]) -> Option<String> {
-    let sizes = sizes(circles);
-    if sizes == allowed {
+fn violation(package: &str, circles: &Circles) -> Option<String> {
+    if circles.is_empty() {
         return None;
-    }
-    let is_within =
-        sizes.len() <= allowed.len() && sizes.iter().zip(allowed).all(|(size, most)| size <= most);
-    if is_within {
-        return Some(format!(
-            "files of {package} import each other in circles of {sizes:?} only: write that in place of {allowed:?} into its \
-             row of xtask/src/circles/table.rs, so that they do not grow again"
-        ));
     }
     let members: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
     Some(format!(
-        "files of {package} import each other in circles of {sizes:?}; {allowed:?} are allowed: move what they \
-         share to a file of its own ({})",
+        "files of {package} import each other in circles: move what they share to a file of its own ({})",
         members.join(" | ")
     ))
-}
-
-/// Number of files of each circle, largest first.
-fn sizes(circles: &Circles) -> Vec<usize> {
-    let mut sizes: Vec<usize> = circles.iter().map(Vec::len).collect();
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
-    sizes
 }
 
 /// Directories of the crates below `root`, relative to it, in order of their names. What builds made is none of them.
@@ -113,6 +86,9 @@ fn circles(package: &Path) -> anyhow::Result<Circles> {
     let files = modules(&source)?;
     let mut graph = Graph::default();
     for (module, file) in &files {
+        if module.iter().any(|name| name == "tests") {
+            continue;
+        }
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let is_module = |path: &[String]| files.contains_key(path);
         for import in imports::of_file(&text, module, is_module) {
@@ -208,19 +184,39 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_has_the_circles_of_the_table_and_a_smaller_one_is_written_down() {
-        let circle = |size| vec![String::from("file"); size];
-        assert_eq!(violation("a", &vec![], &[]), None);
-        assert_eq!(violation("a", &vec![circle(2), circle(4)], &[4, 2]), None);
-        for (found, allowed) in [(vec![2], &[][..]), (vec![4], &[3, 3])] {
-            let found = found.into_iter().map(circle).collect();
-            let refused = violation("a", &found, allowed).expect("too large");
-            assert!(refused.contains("move what they share"), "{refused}");
-        }
-        for (found, allowed) in [(vec![2, 4], &[5, 2, 2][..]), (vec![], &[2])] {
-            let found = found.into_iter().map(circle).collect();
-            let refused = violation("a", &found, allowed).expect("no longer true");
-            assert!(refused.contains("write that in place of"), "{refused}");
-        }
+    fn a_parent_that_calls_its_child_imports_it() {
+        let found = package(&[
+            ("lib.rs", "mod a;"),
+            (
+                "a.rs",
+                "mod child;\nstruct Shared;\nfn f() { child::f(Shared) }",
+            ),
+            ("a/child.rs", "pub fn f(_: super::Shared) {}"),
+        ]);
+        assert_eq!(found, [["a", "a::child"]]);
+    }
+
+    #[test]
+    fn files_of_tests_may_import_what_they_test() {
+        let found = package(&[
+            ("lib.rs", "mod a;"),
+            (
+                "a.rs",
+                "#[cfg(test)]\nuse tests::shown;\n#[cfg(test)]\nmod tests;",
+            ),
+            ("a/tests.rs", "use super::*;"),
+        ]);
+        assert_eq!(found, Circles::new());
+    }
+
+    #[test]
+    fn a_circle_is_refused_with_its_files() {
+        assert_eq!(violation("a", &vec![]), None);
+        let circle = vec![String::from("one"), String::from("two")];
+        let refused = violation("a", &vec![circle]).expect("a circle");
+        assert!(
+            refused.contains("move what they share to a file of its own (one, two)"),
+            "{refused}"
+        );
     }
 }

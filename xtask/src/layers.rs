@@ -19,7 +19,7 @@ use crate::circles;
 ///
 /// # Errors
 /// Lists every import and every unsafe block outside the table, every error that is dropped without a reason, and
-/// every circle of files beyond the table.
+/// every circle of files.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let packages = Packages::of_workspace(root)?;
     let mut found = violations(&packages);

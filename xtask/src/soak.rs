@@ -15,7 +15,6 @@ mod transfer;
 mod virtctl;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use integration::agent::Agent;
@@ -68,10 +67,6 @@ pub enum Soak {
     Virtctl(virtctl::VirtctlOptions),
 }
 
-/// How long the story's commands wait: a stock Debian takes five minutes through OVMF on a machine that does nothing
-/// else.
-const STORY: Duration = Duration::from_secs(2400);
-
 /// How long it goes on, and with what.
 #[derive(clap::Args)]
 pub struct KillsOptions {
@@ -107,7 +102,9 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Scheduler => scheduler::run(root),
         Soak::Shared(options) => crate::bench::images::sizes(root, *options),
         Soak::Sim(options) => crate::sim::campaign(root, options),
-        Soak::Story => crate::demo::story::run(root, crate::images::debian, Some(STORY), None),
+        Soak::Story => {
+            crate::demo::story::run(root, crate::images::debian, Some(strikes::STORY), None)
+        }
         Soak::Strikes(options) => strikes::run(root, options),
         Soak::Transfer(options) => transfer::run(root, options),
         Soak::Virtctl(options) => virtctl::run(root, options),

@@ -11,7 +11,6 @@ mod trace;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use integration::artifacts;
 use integration::tools::{self, Tool};
 use integration::traced;
@@ -80,9 +79,4 @@ fn wait_for_ends(directory: &Path) -> anyhow::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-/// The text of a file of a trace.
-fn text(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }

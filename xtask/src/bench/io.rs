@@ -10,8 +10,7 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use integration::disk_load::{self, Cost, Done, Learning, Load};
+use integration::disk_load::{self, Done, Learning, Load};
 use integration::event_count::{self, EventCount, SYSTEM_CALLS};
 use integration::raw_io::{Access, RawIo};
 use integration::skip;
@@ -19,7 +18,7 @@ use integration::skip;
 use super::figure;
 use crate::progress::step;
 use place::Place;
-use table::Row;
+use table::{Row, as_f64};
 
 const BLOCK_BYTES: u32 = 4096;
 const DEPTHS: [u32; 2] = [1, 32];
@@ -151,12 +150,3 @@ fn count(row: &mut Row<'_>) -> anyhow::Result<()> {
     row.raw_calls = Some(as_f64(calls)? / requests);
     Ok(())
 }
-
-/// A count, of which there are fewer than four thousand million.
-fn as_f64(count: u64) -> anyhow::Result<f64> {
-    let count = u32::try_from(count).context("too many to count")?;
-    Ok(f64::from(count))
-}
-
-/// What a load of the guest cost.
-type Counted = (Done, Cost);

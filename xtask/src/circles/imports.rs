@@ -113,7 +113,7 @@ fn names(path: &str) -> impl Iterator<Item = String> + '_ {
     names.filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Paths in the code that begin with `crate`, `super` or `self`.
+/// Paths in the code. Those of other crates and of types lead to no module of this one.
 fn inline_paths(code: &str) -> Vec<ModulePath> {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';
     // What ends with a colon is the beginning of a `use` tree.
@@ -121,11 +121,7 @@ fn inline_paths(code: &str) -> Vec<ModulePath> {
         .split(|letter: char| !is_part(letter))
         .filter(|word| !word.ends_with(':'));
     words
-        .filter(|word| {
-            ["crate::", "super::", "self::"]
-                .iter()
-                .any(|start| word.starts_with(start))
-        })
+        .filter(|word| word.contains("::") && !word.starts_with(':'))
         .map(|word| names(word).collect())
         .collect()
 }
@@ -154,7 +150,8 @@ fn without_comments_and_tests(text: &str) -> String {
         if is_nested_use || line.contains("pub(in ") {
             continue;
         }
-        code.push_str(line);
+        // `r#gen` is the module `gen`.
+        code.push_str(&line.replace("r#", ""));
         code.push('\n');
     }
     code

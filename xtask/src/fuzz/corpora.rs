@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::guided::Guided;
-
 /// Largest packed corpus that is checked in.
 const MOST_PACKED_BYTES: u64 = 1 << 20;
 /// Longest program in a packed corpus; they come with a clone, so this only bounds mistakes.
@@ -63,14 +61,11 @@ impl Corpora {
         Ok(())
     }
 
-    /// Minimises a grown corpus and packs it for the clone. Returns how many programs that are, and the
+    /// Packs the programs in the directory `minimised` for the clone. Returns how many they are, and the
     /// bytes of the file.
-    pub(crate) fn keep(&self, guided: &Guided, target: &str) -> anyhow::Result<(usize, u64)> {
-        let minimised = tempfile::tempdir()?;
-        guided.minimise(target, &self.grown(target), minimised.path())?;
+    pub(crate) fn keep(&self, target: &str, minimised: &Path) -> anyhow::Result<(usize, u64)> {
         let packed = self.packed(target);
-        let count =
-            pack(minimised.path(), &packed).with_context(|| packed.display().to_string())?;
+        let count = pack(minimised, &packed).with_context(|| packed.display().to_string())?;
         let bytes = fs::metadata(&packed)?.len();
         anyhow::ensure!(
             bytes <= MOST_PACKED_BYTES,

@@ -10,6 +10,7 @@ use anyhow::Context;
 use integration::artifacts;
 use integration::process::{self, cargo};
 use nix::sys::resource::{UsageWho, getrusage};
+use tempfile::TempDir;
 
 use super::corpora::Corpora;
 use crate::progress::step;
@@ -145,14 +146,17 @@ impl Guided {
         Ok(slice)
     }
 
-    /// Copies those programs of a corpus to `to`, which is empty, that together reach all that it reaches.
-    pub(crate) fn minimise(&self, target: &str, from: &Path, to: &Path) -> anyhow::Result<()> {
+    /// Copies those programs of a grown corpus to a new directory that together reach all that it reaches.
+    pub(crate) fn minimise(&self, target: &str, corpora: &Corpora) -> anyhow::Result<TempDir> {
+        let minimised = tempfile::tempdir()?;
+        let to = minimised.path();
         let mut command = self.command(target);
         // A program that fails is copied, too: not to where this happens to run.
         let beside = to.parent().unwrap_or(to).display();
         command.arg(format!("-artifact_prefix={beside}/{target}-"));
-        command.arg("-merge=1").arg(to).arg(from);
-        process::output(&mut command).map(drop)
+        command.arg("-merge=1").arg(to).arg(corpora.grown(target));
+        process::output(&mut command)?;
+        Ok(minimised)
     }
 
     fn command(&self, target: &str) -> Command {

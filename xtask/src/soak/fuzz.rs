@@ -76,7 +76,7 @@ pub fn run(root: &Path, options: &FuzzOptions) -> anyhow::Result<()> {
     print(&tallies);
     if options.keep {
         for target in &targets {
-            let (count, bytes) = corpora.keep(&guided, target)?;
+            let (count, bytes) = corpora.keep(target, guided.minimise(target, &corpora)?.path())?;
             println!("{target}: {count} programs kept, {bytes} bytes packed");
         }
     }

@@ -1,6 +1,7 @@
 //! `cargo xtask soak strikes`: what a machine outlives under each run strategy.
 
 use std::path::Path;
+use std::time::Duration;
 
 use integration::image::debian_disk::cloud_disk;
 use integration::story::Story;
@@ -15,6 +16,10 @@ pub struct StrikesOptions {
     #[arg(long)]
     small: bool,
 }
+
+/// How long the story's commands wait: a stock Debian takes five minutes through OVMF on a machine that does nothing
+/// else.
+pub(super) const STORY: Duration = Duration::from_secs(2400);
 
 /// The run strategies under which something can happen to a guest, and what starts it again: `Halted` has none, and `Once`
 /// no restart.
@@ -38,7 +43,7 @@ pub(super) fn run(root: &Path, options: &StrikesOptions) -> anyhow::Result<()> {
         crate::images::debian()?
     };
     let mut story = step("a node with systemd", || Story::begin(&disk))?;
-    story.tell(Some(super::STORY), &mut std::io::stdout())?;
+    story.tell(Some(STORY), &mut std::io::stdout())?;
     story.add_disk()?;
     // For the disk.
     story.strike(Strike::Restart, true)?;

@@ -8,8 +8,6 @@ use anyhow::Context;
 use vmm_monitor::sandbox::tables::{COMMON, KINDS};
 use vmm_sys::threads::ThreadKind;
 
-use super::text;
-
 /// Calls by the kind of thread whose filter decided on them, and how often each was made. That of the
 /// process, the builder's, decides on the main thread while it starts others, and on each thread until
 /// it has its own.
@@ -194,6 +192,11 @@ fn number(text: &str) -> Option<u64> {
         None if text.trim() == "PR_SET_NAME" => Some(15),
         None => text.trim().parse().ok(),
     }
+}
+
+/// The text of a file of a trace.
+fn text(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]

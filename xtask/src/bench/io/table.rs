@@ -1,9 +1,14 @@
 //! What was measured, as a table and as figures.
 
+use anyhow::Context;
+use integration::disk_load::{Cost, Done};
+
 use super::place::Place;
-use super::{Counted, as_f64};
 use crate::bench::figure::{Better, Figure};
 use crate::bench::median::median;
+
+/// What a load of the guest cost.
+type Counted = (Done, Cost);
 
 /// One file at one depth.
 pub struct Row<'a> {
@@ -140,6 +145,12 @@ struct Each {
     calls: f64,
     kicks: f64,
     irqs: f64,
+}
+
+/// A count, of which there are fewer than four thousand million.
+pub fn as_f64(count: u64) -> anyhow::Result<f64> {
+    let count = u32::try_from(count).context("too many to count")?;
+    Ok(f64::from(count))
 }
 
 fn each((done, cost): &Counted) -> Option<Each> {
