@@ -8,7 +8,7 @@ use prost::Message;
 use proto_node::events::Event;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::Object;
-use proto_node::vmi::{Interface, VirtualMachineInstance};
+use proto_node::vmi::VirtualMachineInstance;
 use sha2::{Digest, Sha256};
 
 /// KubeVirt's finalizer of a VMI: it goes when nothing of the guest is left on the node.
@@ -68,41 +68,6 @@ pub(crate) fn event_row(mut event: Event, version: u64) -> StoredObject {
 /// The VMI of a row.
 pub(crate) fn vmi(row: &StoredObject) -> Result<VirtualMachineInstance, ApiError> {
     VirtualMachineInstance::decode(row.object.as_slice()).map_err(|error| undecodable(row, &error))
-}
-
-/// The interfaces of a VMI.
-fn interfaces(vmi: &VirtualMachineInstance) -> &[Interface] {
-    let spec = vmi.spec.as_ref();
-    let devices = spec
-        .and_then(|spec| spec.domain.as_ref())
-        .and_then(|domain| domain.devices.as_ref());
-    devices
-        .map(|devices| &*devices.interfaces)
-        .unwrap_or_default()
-}
-
-/// Gives a VMI what changes of a spec while a guest runs, as it is in another VMI: where it may run, and the states of
-/// interfaces of the same names.
-pub(crate) fn set_live(vmi: &mut VirtualMachineInstance, of: &VirtualMachineInstance) {
-    let (Some(spec), Some(wanted)) = (&mut vmi.spec, &of.spec) else {
-        return;
-    };
-    spec.node_selector.clone_from(&wanted.node_selector);
-    spec.affinity.clone_from(&wanted.affinity);
-    spec.tolerations.clone_from(&wanted.tolerations);
-    let devices = spec
-        .domain
-        .as_mut()
-        .and_then(|domain| domain.devices.as_mut());
-    let present = devices
-        .into_iter()
-        .flat_map(|devices| &mut devices.interfaces);
-    for interface in present {
-        let same_name = |it: &&Interface| it.name == interface.name;
-        if let Some(wanted) = interfaces(of).iter().find(same_name) {
-            interface.state.clone_from(&wanted.state);
-        }
-    }
 }
 
 /// The event of a row.

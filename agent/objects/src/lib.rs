@@ -26,7 +26,7 @@ pub use kind::{
     Admission, Admit, AdmitContext, Column, ColumnType, ObjectKind, ReadData, Scale, Scope, Writer,
 };
 pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
-pub use live::{PLACES, forget_live, links_of_template};
+pub use live::{PLACEMENT_FIELDS, PlacementField, forget_live, links_of_template, set_live};
 pub use machine_requests::{
     ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, spec_and_strategy,
     with_strategy,

@@ -1,5 +1,6 @@
 //! What of a VMI's spec changes while its guest runs: the states of interfaces, and where it may run.
 
+use proto_node::vmi::{Interface, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use serde_json::Value;
 
 use crate::object::Object;
@@ -7,8 +8,29 @@ use crate::object::Object;
 /// Where interfaces stand in the spec of a VMI.
 const INTERFACES: &str = "/domain/devices/interfaces";
 
+/// A member of the spec that says where a VMI may run.
+pub struct PlacementField {
+    /// Its name in JSON.
+    pub name: &'static str,
+    /// Copies it from another spec.
+    set: fn(&mut VirtualMachineInstanceSpec, &VirtualMachineInstanceSpec),
+}
+
 /// Members of the spec that say where a VMI may run. One that runs stays where it is.
-pub const PLACES: [&str; 3] = ["nodeSelector", "affinity", "tolerations"];
+pub const PLACEMENT_FIELDS: [PlacementField; 3] = [
+    PlacementField {
+        name: "nodeSelector",
+        set: |spec, of| spec.node_selector.clone_from(&of.node_selector),
+    },
+    PlacementField {
+        name: "affinity",
+        set: |spec, of| spec.affinity.clone_from(&of.affinity),
+    },
+    PlacementField {
+        name: "tolerations",
+        set: |spec, of| spec.tolerations.clone_from(&of.tolerations),
+    },
+];
 
 /// KubeVirt's word for an interface that the guest does not get.
 const ABSENT: &str = "absent";
@@ -59,8 +81,8 @@ pub fn links_of_template(spec: &Value, template: &Value) -> Option<Value> {
 /// Removes what changes while a guest runs from a template's spec, so that two can be compared by what takes a restart.
 pub fn forget_live(template: &mut Value) {
     if let Value::Object(members) = template {
-        for name in PLACES {
-            members.shift_remove(name);
+        for place in PLACEMENT_FIELDS {
+            members.shift_remove(place.name);
         }
     }
     let list = template
@@ -89,7 +111,7 @@ pub(crate) fn with_live(present: &Object, offered: &Object) -> Object {
         }
     }
     if let Value::Object(members) = spec {
-        for name in PLACES {
+        for PlacementField { name, .. } in PLACEMENT_FIELDS {
             match offered.get(name) {
                 Some(place) => drop(members.insert(name.to_owned(), place.clone())),
                 None => drop(members.shift_remove(name)),
@@ -97,6 +119,42 @@ pub(crate) fn with_live(present: &Object, offered: &Object) -> Object {
         }
     }
     object
+}
+
+/// Gives a VMI what changes of a spec while a guest runs, as it is in another VMI: where it may run, and the states of
+/// interfaces of the same names. The rest stays byte for byte as it was admitted, which a conversion to JSON and back
+/// does not promise.
+pub fn set_live(vmi: &mut VirtualMachineInstance, of: &VirtualMachineInstance) {
+    let (Some(spec), Some(wanted)) = (&mut vmi.spec, &of.spec) else {
+        return;
+    };
+    for place in PLACEMENT_FIELDS {
+        (place.set)(spec, wanted);
+    }
+    let devices = spec
+        .domain
+        .as_mut()
+        .and_then(|domain| domain.devices.as_mut());
+    let present = devices
+        .into_iter()
+        .flat_map(|devices| &mut devices.interfaces);
+    for interface in present {
+        let same_name = |it: &&Interface| it.name == interface.name;
+        if let Some(wanted) = interfaces_of(of).iter().find(same_name) {
+            interface.state.clone_from(&wanted.state);
+        }
+    }
+}
+
+/// The interfaces of a VMI.
+fn interfaces_of(vmi: &VirtualMachineInstance) -> &[Interface] {
+    let spec = vmi.spec.as_ref();
+    let devices = spec
+        .and_then(|spec| spec.domain.as_ref())
+        .and_then(|domain| domain.devices.as_ref());
+    devices
+        .map(|devices| &*devices.interfaces)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -152,5 +210,33 @@ mod tests {
         let mut compared = wanted;
         forget_live(&mut compared);
         assert_eq!(compared, json!({"hostname": "web"}));
+    }
+
+    #[test]
+    fn a_message_is_given_what_an_object_is_given() {
+        let vmi = |spec: &Value| -> VirtualMachineInstance {
+            proto_node::from_json(json!({"spec": spec})).expect("a VMI")
+        };
+        let mut present = spec(&[("a", ""), ("b", "down")]);
+        present["hostname"] = json!("web");
+        let mut offered = spec(&[("b", ""), ("a", "down")]);
+        let places = [
+            ("hostname", json!("db")),
+            ("nodeSelector", json!({"disk": "slow"})),
+            ("affinity", json!({"nodeAffinity": {}})),
+            ("tolerations", json!([{"key": "a"}])),
+        ];
+        for (name, place) in &places {
+            offered[name] = place.clone();
+        }
+        let object = |spec: &Value| Object {
+            content: [(String::from("spec"), spec.clone())].into_iter().collect(),
+            ..Object::default()
+        };
+        let written = with_live(&object(&present), &object(&offered));
+        let mut message = vmi(&present);
+        set_live(&mut message, &vmi(&offered));
+        assert_eq!(message, vmi(&written.content["spec"]));
+        assert_ne!(message, vmi(&present));
     }
 }

@@ -1,7 +1,9 @@
 //! What reaches a guest that runs of a change to its machine. KubeVirt has more follow, such as memory and CPUs that are
 //! plugged in; here that takes a restart ([`super::drift`]).
 
-use agent_objects::{Object, PLACES, Part, Preconditions, Write, links_of_template};
+use agent_objects::{
+    Object, PLACEMENT_FIELDS, Part, PlacementField, Preconditions, Write, links_of_template,
+};
 use serde_json::{Map, Value, json};
 
 use super::view::is_final;
@@ -61,7 +63,7 @@ fn spec(machine: &Object, vmi: &Object, places: Option<&Value>) -> Option<Value>
         changed.insert(String::from("domain"), devices);
     }
     if let Some(wanted) = places {
-        for name in PLACES {
+        for PlacementField { name, .. } in PLACEMENT_FIELDS {
             let (before, wanted) = (present.get(name), wanted.get(name));
             if before != wanted {
                 let wanted = wanted.cloned().unwrap_or_default();

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use agent_host::Host;
-use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer};
+use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer, set_live};
 use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
 use agent_store::{Sealed, ShownObject, StoredObject};
 use prost::bytes::Bytes;
@@ -126,7 +126,7 @@ impl<H: Host> Agent<H> {
                 from_json(object.to_json()).map_err(|errors| {
                     refused(kind, &object.metadata.name, Refusal::Malformed(errors))
                 })?;
-            object::set_live(&mut vmi, &changed);
+            set_live(&mut vmi, &changed);
             return Ok(object::row(vmi, version));
         }
         let spec = spec_text(kind, object);
