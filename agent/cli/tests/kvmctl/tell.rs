@@ -1,7 +1,6 @@
 //! Requests of `kvmctl` to guests, and how it says why they are as they are.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::support::Agent;
 use crate::support::output::{WEB, code, err, out, with_web, write};
@@ -84,13 +83,9 @@ fn apply_waits_for_ready_and_for_no_more_than_was_asked_for() {
     with_web(&agent);
     let apply = |manifest: &str| {
         let file = write(&agent, "waits.yaml", manifest);
-        let waiting = agent
-            .command(&["apply", "-f", &file, "--wait", "--timeout", "2s"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        let mut apply = agent.command(&["apply", "-f", &file, "--wait", "--timeout", "2s"]);
+        apply.stdout(Stdio::null()).stderr(Stdio::piped());
+        let waiting = agent.until_watched(|| apply.spawn().unwrap());
         assert_eq!(code(&agent.kvmctl(&["pause", "web"])), 0);
         waiting.wait_with_output().unwrap()
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proto_node::node::maintenance_service_server::MaintenanceServiceServer;
 use proto_node::node::node_service_server::NodeServiceServer;
@@ -21,6 +21,8 @@ pub(super) struct Store {
     pub(super) objects: BTreeMap<String, VirtualMachineInstance>,
     pub(super) version: u64,
     pub(super) requests: Vec<String>,
+    /// Watches that were begun.
+    pub(super) watches: u64,
     /// How often usage was asked for.
     pub(super) looks: u64,
     /// The log is cut off once, as by a restart of the agent.
@@ -99,6 +101,20 @@ impl Agent {
             stop: Some(stop),
             thread: Some(thread),
         }
+    }
+
+    /// Begins something, and waits until a client watches since then.
+    pub fn until_watched<T>(&self, begin: impl FnOnce() -> T) -> T {
+        let watches = || self.store.lock().unwrap().watches;
+        let before = watches();
+        let begun = begin();
+        let end = Instant::now() + Duration::from_secs(30);
+        while watches() == before {
+            assert!(Instant::now() < end, "nobody watches");
+            // The server runs on threads of its own, and signals nothing.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        begun
     }
 
     /// Changes an object as the node would.

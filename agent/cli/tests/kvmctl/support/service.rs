@@ -142,7 +142,8 @@ impl NodeService for Agent {
         &self,
         request: Request<WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let store = self.store.lock().unwrap();
+        let mut store = self.store.lock().unwrap();
+        store.watches += 1;
         let mut first = Vec::new();
         if request.into_inner().resource_version.is_empty() {
             for vmi in store.objects.values() {
@@ -174,6 +175,7 @@ impl NodeService for Agent {
         let object = object.ok_or_else(|| failure(FailureReason::NotFound, "not found"))?;
         let agent = self.clone();
         tokio::spawn(async move {
+            // A guest takes its time to end.
             tokio::time::sleep(Duration::from_millis(100)).await;
             agent.remove(&name);
         });

@@ -113,6 +113,7 @@ impl Terminal {
             if is_of_old_size {
                 self.painted.lock().unwrap().clear();
             }
+            // The thread that reads the terminal signals nothing.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -138,6 +139,7 @@ impl Terminal {
                 "it does not end: {:#?}",
                 self.screen()
             );
+            // A wait without a limit would hang as long as the program does.
             std::thread::sleep(Duration::from_millis(20));
         };
         assert!(tcgetattr(&self.slave).unwrap() == self.before);
@@ -149,6 +151,7 @@ impl Terminal {
         let end = Instant::now() + PATIENCE;
         while !self.printed().ends_with(last) {
             assert!(Instant::now() < end, "{:?}", self.printed());
+            // As above.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
