@@ -50,6 +50,7 @@ fn console_of(image: &GuestImage, words: &str, script: &str) -> String {
             "the guest does not power off:\n{}",
             text(&path("console"))
         );
+        // A wait without a limit would hang as long as QEMU does.
         std::thread::sleep(Duration::from_millis(50));
     }
     text(&path("console"))

@@ -316,6 +316,7 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     console.read_until("leaving", PATIENCE)?;
     node.sh("systemctl stop kvmlet")?;
     node.wait_for("! pidof kvmlet-vmm", PATIENCE)?;
+    // So long after its end nothing but the exit record tells of the guest.
     std::thread::sleep(Duration::from_secs(10));
     node.sh("systemctl start kvmlet")?;
     agent.wait_for_phase("steady", "Succeeded", PATIENCE)?;

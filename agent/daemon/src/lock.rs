@@ -79,6 +79,7 @@ mod tests {
         assert!(matches!(second, Err(LockError::Held(_))));
         // One that is about to go is waited for.
         let goes = thread::spawn(move || {
+            // The other one is to find it held; nothing reports that it waits.
             thread::sleep(Duration::from_millis(100));
             drop(first);
         });

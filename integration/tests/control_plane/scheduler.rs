@@ -89,6 +89,7 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
     scheduler.wait_for_nodes(&["a", "c"])?;
     let opened = c.agent().kvmctl("uncordon")?;
     assert_eq!(opened.code, Some(0), "{opened}");
+    // Nothing is to happen, although two nodes have room.
     std::thread::sleep(Duration::from_secs(2));
     let place = scheduler.place(lost)?;
     assert_eq!(place["node"], "b", "{place}");

@@ -27,6 +27,7 @@ fn reader_of(parent: &Child) -> u32 {
             return pid;
         }
         assert!(Instant::now() < until, "no process reads the image");
+        // The child is there for a moment, and nothing reports its start.
         sleep(Duration::from_millis(5));
     }
 }
@@ -87,6 +88,7 @@ fn the_reader_has_no_rights_no_network_and_no_file_but_its_own_and_dies_with_its
     let until = Instant::now() + Duration::from_secs(10);
     while status(pid, "State").is_some_and(|state| !state.starts_with('Z')) {
         assert!(Instant::now() < until, "the reader outlives its parent");
+        // It is nobody's child here, so its end is looked for.
         sleep(Duration::from_millis(5));
     }
     assert_eq!(images.names(), ["large"]);

@@ -115,6 +115,7 @@ fn gets_on(machine: &mut Machine<'_>, before: &[u64]) -> anyhow::Result<Vec<u64>
             return Ok(now);
         }
         ensure!(Instant::now() < until, "{before:?}, now {now:?}");
+        // Programs of the guest count in files, and are asked over its terminal.
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -147,6 +148,7 @@ fn finish(machine: &mut Machine<'_>) -> anyhow::Result<()> {
     while machine.tell(asked)? != "done 128 3" {
         let told = machine.tell("cat /tmp/stream /tmp/fio-end /tmp/fio | cut -c 1-60")?;
         ensure!(Instant::now() < until, "{told}");
+        // As above: the guest is asked over its terminal.
         std::thread::sleep(Duration::from_millis(500));
     }
     let troubles =

@@ -72,6 +72,7 @@ fn wait_for_memory(node: &Node, kib: u64) -> anyhow::Result<u64> {
             return Ok(now);
         }
         ensure!(std::time::Instant::now() < until, "{now} KiB, not {kib}");
+        // The kernel of the node is asked, which reports no change of it.
         std::thread::sleep(Duration::from_millis(500));
     }
 }
@@ -102,10 +103,13 @@ fn takes_no_pause_for_a_lockup(machine: &mut Machine<'_>) -> anyhow::Result<()> 
     // A CPU may be busy for twice as many seconds. Of one that idles nobody thinks so.
     machine.tell("echo 3 >/proc/sys/kernel/watchdog_thresh")?;
     machine.type_line("(while :; do :; done) &")?;
+    // Until the guest's watchdog has seen the busy CPU; it says nothing of that.
     std::thread::sleep(Duration::from_secs(4));
     machine.ask("pause")?;
+    // Twice as long as a CPU may be busy.
     std::thread::sleep(Duration::from_secs(12));
     machine.ask("resume")?;
+    // The watchdog looks every second or so; it is to find nothing.
     std::thread::sleep(Duration::from_secs(6));
     machine.type_line("kill $!; echo 10 >/proc/sys/kernel/watchdog_thresh")?;
     let told = machine.tell("dmesg | grep -c 'soft lockup'")?;

@@ -313,6 +313,7 @@ fn a_collector_that_is_away_costs_spans_and_nothing_else() -> anyhow::Result<()>
                 "no span is dropped: {}",
                 agent.log()
             );
+            // Metrics are asked for: nothing reports that one grows.
             std::thread::sleep(Duration::from_millis(100));
             now = metric(&host, dropped)?;
         }

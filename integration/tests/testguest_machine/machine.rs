@@ -270,6 +270,7 @@ impl Machine {
         while !is_so(self) {
             let late = Instant::now() > deadline;
             assert!(!late, "not {what}; the console:\n{}", self.text());
+            // For what the machine reports to nobody, such as text of the console.
             std::thread::sleep(Duration::from_micros(100));
         }
     }

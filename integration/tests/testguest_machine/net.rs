@@ -208,6 +208,7 @@ fn limits_hold_frames_back_until_they_are_lifted() {
     let begin = Instant::now();
     let machine = boot(&network, limited, "net_cases=burst");
     wait_for(&machine, "limits");
+    // Time for frames to pass that must not.
     std::thread::sleep(Duration::from_millis(200));
     let (passed, elapsed) = (network.echoed(), begin.elapsed().as_secs());
     // Whatever the machine was busy with: more cannot have been earned. One passes on credit.
@@ -230,6 +231,7 @@ fn a_guest_moves_while_its_frames_fly() {
         if moves == MOST_MOVES {
             break machine;
         }
+        // Any moment is a good one.
         std::thread::sleep(Duration::from_millis(moves % 13));
         match machine.moved(command_line, devices()) {
             Ok(next) => machine = next,

@@ -45,6 +45,7 @@ fn a_guest_that_has_powered_off_is_not_saved_as_if_it_ran() {
         let tell = move |_: &Snapshot, _: &GuestRam| saver.send(()).map_err(std::io::Error::other);
         machine.handle.save(3, Box::new(tell));
         machine.wait_for("TESTGUEST done");
+        // From its last line to its power-off nothing is reported: the machine, which would, is held.
         std::thread::sleep(Duration::from_millis(100));
         let_go.send(()).expect("it waits for this");
         if saved.recv_timeout(PATIENCE).is_ok() {

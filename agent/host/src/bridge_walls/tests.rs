@@ -54,6 +54,7 @@ impl Guest {
         let start = Instant::now();
         while let Err(error) = self.tap.write_all(&whole) {
             assert!(start.elapsed() < PATIENCE, "{error}");
+            // Nothing reports that the bridge's port is ready.
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -195,6 +196,7 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "{what}");
+        // Frames and the kernel's counters are looked at: nothing reports them.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

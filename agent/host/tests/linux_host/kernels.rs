@@ -370,6 +370,7 @@ async fn expect_confined_reader(dirs: &HostDirs, changes: &[(&str, Value)]) {
             if let Some(reader) = Reader::of(dirs) {
                 return reader.expect_no_rights(dirs);
             }
+            // The child is there for a moment, and nothing reports its start.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };

@@ -265,6 +265,7 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl Fn
     let start = Instant::now();
     while !is_so().await {
         assert!(start.elapsed() < Duration::from_secs(30), "not {what}");
+        // For what nothing reports, such as the end of another process.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -47,6 +47,7 @@ async fn connect(socket: &std::path::Path) -> std::io::Result<BufReader<UnixStre
         if line.starts_with("OK ") {
             return Ok(stream);
         }
+        // The guest does not listen yet, and nothing reports when it does.
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

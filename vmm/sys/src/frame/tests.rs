@@ -72,6 +72,7 @@ fn a_header_that_comes_byte_by_byte_is_understood() {
         let mut writer = &left;
         for byte in header(2, 0, 0).into_iter().chain(*b"ok") {
             writer.write_all(&[byte]).unwrap();
+            // The other end is to read each by itself.
             thread::sleep(Duration::from_millis(1));
         }
     });

@@ -377,6 +377,7 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "{what}");
+        // Frames and the kernel's counters are looked at: nothing reports them.
         std::thread::sleep(Duration::from_millis(5));
     }
 }
