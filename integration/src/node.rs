@@ -70,15 +70,9 @@ impl Node {
 
     fn start(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
-        let qemu = qemu::start(&self.spec, self.slot.directory())?;
+        let mut qemu = qemu::start(&self.spec, self.slot.directory())?;
         let socket = qemu::agent_socket(self.slot.directory());
-        let mut starting = Some(qemu);
-        let channel = Channel::connect(&socket, BOOT_TIMEOUT, &mut || match starting
-            .as_mut()
-            .map(Bound::ended)
-            .transpose()?
-            .flatten()
-        {
+        let channel = Channel::connect(&socket, BOOT_TIMEOUT, &mut || match qemu.ended()? {
             Some(status) => anyhow::bail!("QEMU ended with {status}"),
             None => Ok(()),
         });
@@ -87,7 +81,6 @@ impl Node {
             let log = self.log();
             format!("the node did not start; QEMU says:\n{qemu_says}\nits log:\n{log}")
         })?;
-        let qemu = starting.take().context("QEMU was taken twice")?;
         // A counted node has one thread for everything, and its count must not depend on this machine.
         if self.spec.emulation == Emulation::Parallel {
             channel.keep_awake();

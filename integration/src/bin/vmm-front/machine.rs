@@ -137,9 +137,9 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
         let place = find(places.interfaces.get(&index.to_string()), "a network card")?;
         devices.push(v1::PciDevice::at(place.bus, place.device, Kind::Net(net)));
     }
-    for kind in singles::kinds(&flags.peripherals) {
-        let place = find(places.singles.get(kind), kind)?;
-        let device = singles::device(kind, &flags.peripherals, descriptors)?;
+    for single in singles::of(&flags.peripherals) {
+        let place = find(places.singles.get(single.name()), single.name())?;
+        let device = single.device(descriptors)?;
         devices.push(v1::PciDevice::at(place.bus, place.device, device));
     }
     Ok(devices)
@@ -148,11 +148,13 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
 fn places(flags: &Run) -> PciPlaces {
     let named = |name: String| PlaceDemand { name, place: None };
     let numbered = |count: usize| (0..count).map(|index| named(index.to_string())).collect();
-    let singles = singles::kinds(&flags.peripherals).into_iter();
+    let singles = singles::of(&flags.peripherals).into_iter();
     let demand = PciDemand {
         disks: numbered(flags.disk.len()),
         interfaces: numbered(flags.net.len()),
-        singles: singles.map(|kind| named(kind.to_owned())).collect(),
+        singles: singles
+            .map(|single| named(single.name().to_owned()))
+            .collect(),
         hot_plug_memory_bytes: flags.spare_ports.then_some(flags.memory.0),
     };
     let mut places = PciPlaces::default();

@@ -11,53 +11,63 @@ use proto_vmm::v1::pci_device::Kind;
 
 use crate::broker;
 use crate::machine::Descriptors;
-use crate::peripherals::{Peripherals, PortFlag, PvpanicFlag, VsockFlag};
+use crate::peripherals::{
+    BalloonFlag, Peripherals, PortFlag, PvpanicFlag, VsockFlag, WatchdogFlag,
+};
 
-const BALLOON: &str = "balloon";
-const VSOCK: &str = "vsock";
+/// One of them.
+pub enum Single<'a> {
+    Rng,
+    Console(&'a [PortFlag]),
+    Watchdog(WatchdogFlag),
+    Pvpanic,
+    Balloon(&'a BalloonFlag),
+    Vsock(&'a VsockFlag),
+}
 
-/// Kinds of those that the flags ask for, in the order in which they get places.
-pub fn kinds(flags: &Peripherals) -> Vec<&'static str> {
+/// Those that the flags ask for, in the order in which they get places.
+pub fn of(flags: &Peripherals) -> Vec<Single<'_>> {
+    let ports = Some(&flags.port[..]).filter(|ports| !ports.is_empty());
     let has_pci_panic = flags.pvpanic.contains(&PvpanicFlag::Pci);
     [
-        (flags.rng, PciPlaces::RNG),
-        (!flags.port.is_empty(), PciPlaces::CONSOLE),
-        (flags.watchdog.is_some(), PciPlaces::WATCHDOG),
-        (has_pci_panic, PciPlaces::PVPANIC),
-        (flags.balloon.is_some(), BALLOON),
-        (flags.vsock.is_some(), VSOCK),
+        flags.rng.then_some(Single::Rng),
+        ports.map(Single::Console),
+        flags.watchdog.map(Single::Watchdog),
+        has_pci_panic.then_some(Single::Pvpanic),
+        flags.balloon.as_ref().map(Single::Balloon),
+        flags.vsock.as_ref().map(Single::Vsock),
     ]
     .into_iter()
-    .filter_map(|(is_there, kind)| is_there.then_some(kind))
+    .flatten()
     .collect()
 }
 
-/// The device of a kind that [`kinds`] named.
-pub fn device(
-    kind: &str,
-    flags: &Peripherals,
-    descriptors: &mut Descriptors,
-) -> anyhow::Result<Kind> {
-    Ok(match kind {
-        PciPlaces::RNG => Kind::Rng(v1::VirtioRng {}),
-        PciPlaces::CONSOLE => Kind::Console(console(&flags.port, descriptors)?),
-        PciPlaces::WATCHDOG => {
-            let action = flags.watchdog.context("no watchdog was asked for")?;
-            Kind::I6300esb(v1::I6300Esb {
-                action: action.0.into(),
-            })
+impl Single<'_> {
+    /// The name of its place.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Rng => PciPlaces::RNG,
+            Self::Console(_) => PciPlaces::CONSOLE,
+            Self::Watchdog(_) => PciPlaces::WATCHDOG,
+            Self::Pvpanic => PciPlaces::PVPANIC,
+            Self::Balloon(_) => PciPlaces::BALLOON,
+            Self::Vsock(_) => PciPlaces::VSOCK,
         }
-        PciPlaces::PVPANIC => Kind::Pvpanic(v1::Pvpanic {}),
-        BALLOON => {
-            let balloon = flags.balloon.as_ref().context("no balloon was asked for")?;
-            Kind::Balloon(balloon.0)
-        }
-        VSOCK => {
-            let flag = flags.vsock.as_ref().context("no vsock was asked for")?;
-            Kind::Vsock(vsock(flag, descriptors)?)
-        }
-        other => anyhow::bail!("{other} is no device"),
-    })
+    }
+
+    /// The device.
+    pub fn device(&self, descriptors: &mut Descriptors) -> anyhow::Result<Kind> {
+        Ok(match self {
+            Self::Rng => Kind::Rng(v1::VirtioRng {}),
+            Self::Console(ports) => Kind::Console(console(ports, descriptors)?),
+            Self::Watchdog(WatchdogFlag(action)) => Kind::I6300esb(v1::I6300Esb {
+                action: (*action).into(),
+            }),
+            Self::Pvpanic => Kind::Pvpanic(v1::Pvpanic {}),
+            Self::Balloon(BalloonFlag(balloon)) => Kind::Balloon(*balloon),
+            Self::Vsock(flag) => Kind::Vsock(vsock(flag, descriptors)?),
+        })
+    }
 }
 
 /// What is no PCI function.
