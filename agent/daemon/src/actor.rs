@@ -30,6 +30,7 @@ use self::probes::Probes;
 use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
+use crate::pods::Given;
 use crate::traces::{Moment, StartTrace};
 use crate::{apply, clock, events, object, verbs};
 
@@ -152,8 +153,9 @@ impl<H: Host> Actor<H> {
         let ended = self.end_operation(&mut record, now).await;
         wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
         wanted.room = self.room(&record, wanted.closed.is_some());
-        if let Some(why) = self.address(&mut record, now)? {
-            wanted.room = Reservation::Waits { why };
+        let given = self.address(&mut record, now)?;
+        if let Given::Waits(why) = &given {
+            wanted.room = Reservation::Waits { why: why.clone() };
         }
         let begun = self.start.mark();
         let mut observed = Box::pin(self.agent.host.observe(Look {
@@ -169,18 +171,18 @@ impl<H: Host> Actor<H> {
         self.start.note("plan", begun);
         planned.events.splice(..0, ended);
         self.note_adoption(&record, &observed, &mut planned);
-        if let Some(probes) = &self.probes {
-            probes.follow(&wanted, &planned.record, &observed);
-            planned.events.extend(probes.events());
-        }
-        if let Some(guest) = &self.guest {
-            guest.follow(&wanted, &planned.record, &observed);
-        }
-        if let Some(credentials) = &self.credentials {
-            credentials.follow(&wanted, &planned.record, &observed);
-        }
-        if planned.record != stored || !planned.events.is_empty() {
-            self.store(&target, &planned.record, &planned.events, now)?;
+        self.have_tasks_follow(&wanted, &mut planned, &observed);
+        let to_lease = given.to_lease();
+        let is_news = planned.record != stored || !planned.events.is_empty() || to_lease.is_some();
+        if is_news
+            && !self.store(
+                &target,
+                (&mut planned.record, &planned.events),
+                to_lease,
+                now,
+            )?
+        {
+            return Ok(Next::Now);
         }
         if planned.record.end.is_some() && planned.record.room.is_none() {
             self.agent.release_room(&self.uid);
@@ -206,6 +208,20 @@ impl<H: Host> Actor<H> {
         }
         if let Some(spec) = &self.spec {
             wanted.admitted = spec.conditions(&record.judged);
+        }
+    }
+
+    /// Has tasks of the actor ask the guest that runs now, or nobody; and takes over what probes have to say.
+    fn have_tasks_follow(&self, wanted: &Wanted, planned: &mut Plan, observed: &Observed) {
+        if let Some(probes) = &self.probes {
+            probes.follow(wanted, &planned.record, observed);
+            planned.events.extend(probes.events());
+        }
+        if let Some(guest) = &self.guest {
+            guest.follow(wanted, &planned.record, observed);
+        }
+        if let Some(credentials) = &self.credentials {
+            credentials.follow(wanted, &planned.record, observed);
         }
     }
 
@@ -240,9 +256,9 @@ impl<H: Host> Actor<H> {
             self.note_action(action, (begun, traced), &outcome, record.incarnation);
             let mut current = record.clone();
             let now = clock::follow(&mut current, &self.agent.facts.boot_id);
-            let (after, event) = complete(&current, action, &outcome, now);
+            let (mut after, event) = complete(&current, action, &outcome, now);
             if after != record || event.is_some() {
-                self.store(target, &after, event.as_slice(), now)?;
+                self.store(target, (&mut after, event.as_slice()), None, now)?;
                 record = after;
             }
             if outcome == Ok(Completed::Begun) {
@@ -391,11 +407,11 @@ impl<H: Host> Actor<H> {
         reservations.ask(&self.uid, accepted_at(record), claim)
     }
 
-    /// Gives the guest its address of the pod network; or why it has to wait for one.
-    fn address(&self, record: &mut Record, now: Timestamp) -> Result<Option<String>, WriteError> {
+    /// Gives the guest its address of the pod network.
+    fn address(&self, record: &mut Record, now: Timestamp) -> Result<Given, WriteError> {
         match &self.spec {
             Some(spec) => self.agent.give_pod_address(&spec.vmi, record, now),
-            None => Ok(None),
+            None => Ok(Given::Settled),
         }
     }
 

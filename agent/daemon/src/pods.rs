@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use agent_domain::{PodPool, Vmi};
 use agent_host::Host;
-use agent_plan::{PodAddress, PodLease, Record, Timestamp, free_address, is_of_pool};
+use agent_plan::{PodAddress, PodLease, Record, Timestamp, free_address, is_of_pool, pool_size};
 use agent_sources::Kind;
 use agent_store::{ObjectKey, StoreError, Transaction};
 
@@ -15,21 +15,41 @@ use crate::error::WriteError;
 /// Kinds whose names keep addresses: what runs, and what is to run again.
 const HOLDERS: [&str; 2] = [Kind::VirtualMachineInstance.as_str(), "VirtualMachine"];
 
+/// What became of a VMI's address of the pod network.
+pub(crate) enum Given {
+    /// The record has it, or it needs none.
+    Settled,
+    /// It is leased together with the record, by [`lease_with_record`].
+    WithRecord(PodPool),
+    /// There is none: the sentence why.
+    Waits(String),
+}
+
+impl Given {
+    /// The pool of which an address is leased with the record.
+    pub(crate) const fn to_lease(&self) -> Option<&PodPool> {
+        match self {
+            Self::WithRecord(pool) => Some(pool),
+            Self::Settled | Self::Waits(_) => None,
+        }
+    }
+}
+
 impl<H: Host> Agent<H> {
-    /// Gives the VMI of a record its address of the pod network, if it needs one and has none. The sentence why there
-    /// is none, if it has to wait.
+    /// Gives the VMI of a record its address of the pod network, if it needs one and has none. A name that has a lease, and one
+    /// for which there is certainly a free address, cost no transaction of their own: a guest's start would wait for it.
     pub(crate) fn give_pod_address(
         &self,
         vmi: &Vmi,
         record: &mut Record,
         now: Timestamp,
-    ) -> Result<Option<String>, WriteError> {
+    ) -> Result<Given, WriteError> {
         if vmi.pod_interface().is_none() || record.end.is_some() {
-            return Ok(None);
+            return Ok(Given::Settled);
         }
         // Without a pool the host says what is missing.
         let Some(pool) = self.caps().pod_network else {
-            return Ok(None);
+            return Ok(Given::Settled);
         };
         let has_one = record.pod.is_some_and(|address| {
             // A guest that was started keeps what it has, whatever the configuration says now.
@@ -38,19 +58,45 @@ impl<H: Host> Agent<H> {
             record.launch.is_some() || is_as_now
         });
         if has_one {
-            return Ok(None);
+            return Ok(Given::Settled);
         }
         let id = record.id.clone();
+        let (present, leases) = self.ledger.pod_lease(&id.namespace, &id.name)?;
+        if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
+            record.pod = Some(kept.address);
+            return Ok(Given::Settled);
+        }
+        if leases < u64::from(pool_size(&pool)) {
+            return Ok(Given::WithRecord(pool));
+        }
         let given = self
             .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
-        match given {
+        Ok(match given {
             Ok(address) => {
                 record.pod = Some(address);
-                Ok(None)
+                Given::Settled
             }
-            Err(why) => Ok(Some(why)),
-        }
+            Err(why) => Given::Waits(why),
+        })
     }
+}
+
+/// Leases the address of a record in the transaction that stores it. `false`: all have been taken meanwhile.
+pub(crate) fn lease_with_record(
+    transaction: &mut Transaction<'_>,
+    pool: &PodPool,
+    record: &mut Record,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let name = (record.id.namespace.as_str(), record.id.name.as_str());
+    record.pod = lease(transaction, pool, name, now)?.ok();
+    Ok(record.pod.is_some())
+}
+
+/// A lease of a name that has an object, as the pool is now; the pool may have got IPv6 since, or another network of it.
+fn kept(pool: &PodPool, present: &PodLease) -> Option<PodLease> {
+    let address = PodAddress::of(pool, present.address.v4);
+    is_of_pool(pool, present.address).then(|| PodLease::new(address))
 }
 
 /// The address of a name: the one that it has, or a free one.
@@ -61,10 +107,8 @@ fn lease(
     now: Timestamp,
 ) -> Result<Result<PodAddress, String>, StoreError> {
     let present = transaction.pod_lease(namespace, name)?;
-    if let Some(present) = present.filter(|present| is_of_pool(pool, present.address)) {
-        // The pool may have got IPv6 since, or another network of it.
-        let kept = PodLease::new(PodAddress::of(pool, present.address.v4));
-        if kept != present {
+    if let Some(kept) = present.and_then(|present| kept(pool, &present)) {
+        if Some(kept) != present {
             transaction.put_pod_lease((namespace, name), Some(&kept))?;
         }
         return Ok(Ok(kept.address));

@@ -1,9 +1,11 @@
 //! Addresses of the pod network, by the namespace and name of whom they belong to.
 
 use agent_plan::PodLease;
-use redb::ReadableTable;
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use crate::error::StoreError;
+use crate::ledger::Ledger;
+use crate::tables::POD_LEASES;
 use crate::transaction::Transaction;
 
 /// Occurs in no name, and sorts before all of them.
@@ -11,6 +13,25 @@ const SEPARATOR: char = '\u{0}';
 
 /// A namespace and a name in it.
 pub type NamespacedName = (String, String);
+
+impl Ledger {
+    /// The lease of a name, and how many leases there are.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`], [`StoreError::Undecodable`].
+    pub fn pod_lease(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(Option<PodLease>, u64), StoreError> {
+        self.read(|database| {
+            let table = database.begin_read()?.open_table(POD_LEASES)?;
+            let lease = table.get(row(namespace, name).as_str())?;
+            let lease = lease.map(|row| decode(row.value())).transpose()?;
+            Ok((lease, table.len()?))
+        })
+    }
+}
 
 impl Transaction<'_> {
     /// The lease of a name.

@@ -29,6 +29,8 @@ fn leases_are_by_namespace_and_name_and_outlive_the_agent() {
     let written: Result<(), StoreError> = written;
     written.unwrap();
     let ledger = Ledger::open(&path, Limits::default()).unwrap();
+    assert_eq!(ledger.pod_lease("b", "web").unwrap(), (Some(lease(9)), 2));
+    assert_eq!(ledger.pod_lease("a", "gone").unwrap(), (None, 2));
     let read: Result<_, StoreError> = ledger.write(|transaction| {
         let one = transaction.pod_lease("b", "web")?;
         Ok((one, transaction.pod_leases()?))

@@ -1,5 +1,6 @@
 //! What an actor writes into the ledger.
 
+use agent_domain::PodPool;
 use agent_host::Host;
 use agent_plan::{BootId, PlanEvent, Record, Timestamp};
 use agent_sources::ObjectRef;
@@ -9,20 +10,26 @@ use tracing::info;
 use super::{Actor, Next};
 use crate::error::WriteError;
 use crate::object::FINALIZER;
-use crate::{clock, object, status};
+use crate::{clock, object, pods, status};
 
 impl<H: Host> Actor<H> {
-    /// Stores the record, the status that follows from it and events, all or nothing.
+    /// Stores the record, the status that follows from it and events, all or nothing; and leases the guest an address of a pool.
+    /// `false`: that has none any more, and nothing was stored.
     pub(super) fn store(
         &mut self,
         target: &ObjectRef,
-        record: &Record,
-        said: &[PlanEvent],
+        (record, said): (&mut Record, &[PlanEvent]),
+        to_lease: Option<&PodPool>,
         now: Timestamp,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, WriteError> {
         let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
         let begun = self.start.mark();
-        self.agent.write(|transaction| {
+        let is_stored = self.agent.write(|transaction| {
+            if let Some(pool) = to_lease
+                && !pods::lease_with_record(transaction, pool, record, now)?
+            {
+                return Ok(false);
+            }
             let boot_id = &self.agent.facts.boot_id;
             transaction.put_record(&with_orders(transaction, record, boot_id)?)?;
             let key = object::key(target);
@@ -36,8 +43,12 @@ impl<H: Host> Actor<H> {
                 }
             }
             self.agent
-                .record_events(transaction, (target, &self.uid), said, now)
+                .record_events(transaction, (target, &self.uid), said, now)?;
+            Ok(true)
         })?;
+        if !is_stored {
+            return Ok(false);
+        }
         self.start.stored(record, begun);
         let before = self.phase.replace(record.phase());
         if before != Some(record.phase()) {
@@ -46,7 +57,7 @@ impl<H: Host> Actor<H> {
                 self.agent.metrics.left_phase(before, record);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn log_phase(&self, record: &Record) {
