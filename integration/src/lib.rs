@@ -25,6 +25,7 @@ pub mod package;
 pub mod previous;
 pub mod process;
 pub mod raw_io;
+pub mod registry;
 pub mod scheduler;
 pub mod sim;
 pub mod skip;

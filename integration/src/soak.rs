@@ -6,6 +6,8 @@
 //! victims follow from the seed; the machine's own timing does not.
 
 pub mod clients;
+mod clock;
+pub mod container_disk;
 pub mod examples;
 pub mod firmware;
 pub mod images;

@@ -87,6 +87,13 @@ pub const ETCD: &[Tool] = &[tool("etcd", "etcd-server")];
 /// What serves images in tests.
 pub const REGISTRY: Tool = tool("docker-registry", "docker-registry");
 
+/// What makes an image of a disk as people do, and what takes it.
+pub const CONTAINER_BUILD: &[Tool] = &[
+    tool("buildah", "buildah"),
+    tool("openssl", "openssl"),
+    REGISTRY,
+];
+
 /// Makes devices out of others, and has them fail.
 pub const DMSETUP: &str = "/usr/sbin/dmsetup";
 

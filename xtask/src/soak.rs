@@ -1,6 +1,7 @@
 //! `cargo xtask soak`: the long campaigns.
 
 mod clients;
+mod container_disk;
 mod examples;
 mod firmware;
 mod fuzz;
@@ -36,6 +37,9 @@ pub enum Soak {
     Examples(examples::ExamplesOptions),
     /// Debian's clients of DHCP in stock guests on the networks of a node with the package: addresses, names, and both ways.
     Clients(clients::ClientsOptions),
+    /// buildah makes an image of a stock Debian disk and pushes it to a registry with TLS and passwords: firmware boots it,
+    /// cloud-init sets name, user, key and network, ssh logs in over the pod network.
+    ContainerDisk(container_disk::ContainerDiskOptions),
     /// A stock Debian disk through SeaBIOS and OVMF: login, cloud-init, reboot, power-off.
     Firmware(firmware::FirmwareOptions),
     /// Feed all fuzz targets in turn, guided by coverage; goes on where it ended.
@@ -93,6 +97,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Kills(options) => run_kills(root, options),
         Soak::Examples(options) => examples::run(root, options),
         Soak::Clients(options) => clients::run(root, options),
+        Soak::ContainerDisk(options) => container_disk::run(root, options),
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -12,6 +12,8 @@ use crate::commands::{Commands, Session};
 use crate::image::debian_disk::DebianDisk;
 use crate::image::seed;
 use crate::node::{Flavour, Node, NodeSpec};
+
+use super::clock::Clock;
 
 /// How long one step may take: a few minutes on a machine that does nothing else.
 const PATIENCE: Duration = Duration::from_secs(1500);
@@ -143,10 +145,7 @@ pub fn life(
     shown: &mut dyn Write,
     report: &mut dyn FnMut(&str, Duration),
 ) -> anyhow::Result<()> {
-    let mut clock = Clock {
-        last: Instant::now(),
-        report,
-    };
+    let mut clock = Clock::new(report);
     let node = Node::boot(firmware.node(disk)?)?;
     node.sh("mkdir -p /usr/share && cp -r /opt/payload/root/* /usr/share/")?;
     let agent = Agent::prepare(&node)?;
@@ -166,19 +165,6 @@ pub fn life(
     };
     let lived = guest.live(firmware, &agent, &mut clock);
     lived.with_context(|| format!("{}:\n{}", firmware.name(), agent.log()))
-}
-
-/// What time steps take.
-struct Clock<'a> {
-    last: Instant,
-    report: &'a mut dyn FnMut(&str, Duration),
-}
-
-impl Clock<'_> {
-    fn done(&mut self, step: &str) {
-        (self.report)(step, self.last.elapsed());
-        self.last = Instant::now();
-    }
 }
 
 struct Guest<'a> {

@@ -9,6 +9,7 @@ mod proxies;
 mod registries;
 mod slow;
 mod tokens;
+mod waits;
 
 use std::path::Path;
 use std::process::Command;

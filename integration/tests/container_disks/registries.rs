@@ -5,15 +5,12 @@ use integration::agent::{Agent, CONFIG, IMAGES};
 use integration::authority::{Authority, DIRECTORY};
 use integration::commands::Commands;
 use integration::host::Host;
-use integration::{skip_if, tools};
+use integration::{registry, skip_if, tools};
 
 use super::{PATIENCE, guest, missing, passes, prepared, start_registry};
 
 /// The registry with TLS and passwords.
 const SECURE: &str = "localhost:5443";
-
-/// "open sesame" by bcrypt.
-const PASSWORDS: &str = "alice:$2b$04$5WeYgFYiwfdeQZY1FEpGhOzdpeh8DpvburXFIzKVkcI0OSe8cL/nK\n";
 
 /// Hands requests on to the registry. It ends in the middle of the first blob when told to, and notes which ranges it was
 /// asked for.
@@ -48,13 +45,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler).serve_forever()
 "#;
 
 fn secret(namespace: &str, password: &str) -> String {
-    let auth = format!(
-        r#"{{"auths": {{"{SECURE}": {{"username": "alice", "password": "{password}"}}}}}}"#
-    );
-    format!(
-        "apiVersion: v1\nkind: Secret\nmetadata: {{name: registry, namespace: {namespace}}}\n\
-         type: kubernetes.io/dockerconfigjson\nstringData:\n  .dockerconfigjson: '{auth}'\n"
-    )
+    registry::pull_secret(SECURE, namespace, password)
 }
 
 /// A guest of a namespace, with the pull secret or without.
@@ -86,14 +77,7 @@ fn of(
 fn start_secure(host: &Host) -> anyhow::Result<()> {
     let authority = Authority::new(host, "ca")?;
     authority.sign("registry", "/CN=registry", "DNS:localhost")?;
-    host.put("/run/passwords", 0o644, PASSWORDS.as_bytes())?;
-    let config = format!(
-        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: /run/secure}}}}\n\
-         http: {{addr: \"{SECURE}\", tls: {{certificate: {DIRECTORY}/registry.crt, key: {DIRECTORY}/registry.key}}}}\n\
-         auth: {{htpasswd: {{realm: test, path: /run/passwords}}}}\n"
-    );
-    host.put("/run/secure.yml", 0o644, config.as_bytes())?;
-    host.sh("setsid docker-registry serve /run/secure.yml </dev/null >/run/secure.log 2>&1 &")?;
+    registry::start(host, SECURE, "/run/secure", registry::Access::ReadWrite)?;
     host.wait_for("skopeo copy --quiet --insecure-policy --dest-tls-verify=false --dest-creds 'alice:open sesame' oci:/run/layout docker://localhost:5443/private/disk:1", PATIENCE)
         .map(drop)
 }

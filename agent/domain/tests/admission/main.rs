@@ -5,6 +5,7 @@
 mod access;
 mod beneath;
 mod boot;
+mod cloud_init;
 mod fields;
 mod hooks;
 mod levels;

@@ -1,0 +1,250 @@
+//! The campaign of a stock image: buildah makes a containerDisk of a stock Debian disk and pushes it to Debian's registry, with
+//! TLS and passwords. A node with the package pulls it, firmware boots it, and cloud-init makes it a machine of its own, with a
+//! name, a user, a key and a network, to which ssh logs in over the pod network.
+
+mod image;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+
+use super::clock::Clock;
+use crate::agent::Agent;
+use crate::authority::DIRECTORY;
+use crate::commands::{Commands, Session};
+use crate::image::debian_disk::DebianDisk;
+use crate::node::{Flavour, Node, NodeSpec};
+use crate::package;
+use crate::registry::{self, Access, PASSWORD};
+
+use image::{IMAGE, Pushed, REGISTRY};
+
+/// How long one step may take: a few minutes on a machine that does nothing else.
+const PATIENCE: Duration = Duration::from_secs(1500);
+
+const OVMF: &str = "/usr/share/OVMF";
+const DESCRIPTORS: &str = "/usr/share/qemu/firmware";
+
+/// What the node's operator adds to the agent's configuration: who signed the registry's certificate.
+const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
+const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/registry-ca.pem\"\n";
+/// The unit lets no packet out: the registry, which is on the node itself, and the guests' addresses are opened.
+const UNIT: &str = "[Service]\nIPAddressAllow=localhost 10.213.0.0/16\n";
+const DROP_IN: &str = "/etc/systemd/system/kvmlet.service.d/network.conf";
+
+/// The machine, and what cloud-init is to make of it.
+const NAME: &str = "stock";
+const HOST_NAME: &str = "seeded";
+const USER: &str = "ada";
+/// Only network data says so: cloud-init by itself asks for an address by DHCP, on whatever card there is.
+const CARD: &str = "enp1s0";
+const ADDRESS: &str = "192.0.2.7/24";
+/// What the pod network gives every guest.
+const LEASED: &str = "10.0.2.2/24";
+
+const GRUB: &str = "grub: efi, Debian";
+const LOGIN: &str = "seeded login: ";
+
+/// Builds, pushes, pulls, boots and looks. `report` is told each step and the time it took; what the guest's console shows goes
+/// to `shown` as it comes.
+///
+/// # Errors
+/// At the first step that fails; the error holds the agent's log.
+pub fn life(
+    disk: &DebianDisk,
+    shown: &mut dyn Write,
+    report: &mut dyn FnMut(&str, Duration),
+) -> anyhow::Result<()> {
+    let mut clock = Clock::new(report);
+    let pushed = Pushed::of(disk)?;
+    clock.done("buildah built the image and pushed it by TLS, with a password");
+    let node = boot(&pushed)?;
+    drop(pushed);
+    clock.done("node up, package installed");
+    let agent = Agent::of(&node);
+    let lived = live(&node, &agent, shown, &mut clock);
+    lived.with_context(|| {
+        let look = node.sh("kvmctl events; kvmctl why vmi/stock; cat /run/secure.log");
+        let look = look.unwrap_or_else(|error| format!("{error:#}"));
+        format!("{look}\n{}", agent.log())
+    })
+}
+
+/// A node with systemd, the registry and the installed package.
+fn boot(pushed: &Pushed) -> anyhow::Result<Node> {
+    let spec = NodeSpec::bare(Flavour::Systemd)
+        .with(package::path(1)?, "kvmlet.deb")
+        .with("/usr/bin/docker-registry", "bin/docker-registry")
+        .with(pushed.images(), "registry")
+        .with(pushed.certificates(), "tls")
+        .with(OVMF, "root/OVMF")
+        .with(DESCRIPTORS, "root/qemu/firmware")
+        .without_aes();
+    let node = Node::boot(spec)?;
+    node.sh(&format!(
+        "cp -r /opt/payload/root/* /usr/share/ && echo 127.0.0.1 {REGISTRY} >>/etc/hosts && cp -r /opt/payload/tls {DIRECTORY}"
+    ))?;
+    let address = format!("{REGISTRY}:443");
+    registry::start(&node, &address, "/opt/payload/registry", Access::Read)?;
+    node.put(DROP_IN, 0o644, UNIT.as_bytes())?;
+    let install = format!(
+        "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{SETTINGS}' >>{CONFIGURATION} && \
+         cp {DIRECTORY}/ca.crt /etc/kvmlet/registry-ca.pem && systemctl restart kvmlet"
+    );
+    let installed = node.run_for(&["sh", "-c", &install], PATIENCE)?;
+    ensure!(installed.code == Some(0), "{install}: {installed}");
+    Agent::of(&node).wait_until_it_answers()?;
+    Ok(node)
+}
+
+fn live(
+    node: &Node,
+    agent: &Agent<'_, Node>,
+    shown: &mut dyn Write,
+    clock: &mut Clock<'_>,
+) -> anyhow::Result<()> {
+    let refused = agent.kvmctl(&format!("image pull {IMAGE}"))?;
+    ensure!(
+        refused.code == Some(1) && refused.stderr.contains("imagePullSecret"),
+        "without a password: {refused}"
+    );
+    agent.apply(&registry::pull_secret(REGISTRY, "default", PASSWORD))?;
+    node.sh(
+        "cd && ssh-keygen -q -t ed25519 -N '' -f key && ssh-keygen -q -t ed25519 -N '' -f other",
+    )?;
+    let key = node.sh("cat /root/key.pub")?;
+    agent.apply(&machine(key.trim()))?;
+    agent.wait_for_phase(NAME, "Running", PATIENCE)?;
+    let events = node.sh("kvmctl events --for vmi/stock")?;
+    ensure!(
+        events.contains("Pulling") && events.contains("Pulled"),
+        "{events}"
+    );
+    clock.done("pulled with the pull secret, converted, started");
+
+    let mut guest = Guest {
+        node,
+        address: agent.value(NAME, ".status.interfaces[0].ipAddress")?,
+        console: agent.console(NAME)?,
+        shown,
+    };
+    guest.wait_for(GRUB)?;
+    clock.done("OVMF, to GRUB");
+    guest.wait_for(LOGIN)?;
+    clock.done("Debian, to login");
+    guest.look()?;
+    clock.done("cloud-init ended; logged in by ssh over the pod network, looked around");
+    guest.tell("key", "sudo systemctl poweroff --no-block")?;
+    agent.wait_for_phase(NAME, "Succeeded", PATIENCE)?;
+    clock.done("power-off from inside");
+    Ok(())
+}
+
+/// As somebody writes it who has such an image, a key, and a network to be set.
+fn machine(key: &str) -> String {
+    let user_data = format!(
+        "#cloud-config\nhostname: {HOST_NAME}\nusers:\n- name: {USER}\n  shell: /bin/bash\n  sudo: ALL=(ALL) NOPASSWD:ALL\n  \
+         ssh_authorized_keys: [{key}]\n"
+    );
+    let network_data =
+        format!("version: 2\nethernets:\n  {CARD}:\n    dhcp4: true\n    addresses: [{ADDRESS}]\n");
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": NAME},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "domain": {
+                "memory": {"guest": "768Mi"},
+                "firmware": {"bootloader": {"efi": {"secureBoot": false}}},
+                "devices": {
+                    "rng": {},
+                    "disks": [
+                        {"name": "root", "disk": {"bus": "virtio"}},
+                        {"name": "seed", "disk": {"bus": "virtio"}},
+                    ],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": IMAGE, "imagePullSecret": "registry"}},
+                {"name": "seed", "cloudInitNoCloud": {"userData": user_data, "networkData": network_data}},
+            ],
+        },
+    })
+    .to_string()
+}
+
+struct Guest<'a> {
+    node: &'a Node,
+    /// Of the pod network.
+    address: String,
+    console: Session,
+    shown: &'a mut dyn Write,
+}
+
+impl Guest<'_> {
+    /// Firmware, name, user, key and network are those that were asked for, and cloud-init had no error.
+    fn look(&self) -> anyhow::Result<()> {
+        let log_in = self.ssh("key", "true");
+        self.node
+            .wait_for(&log_in, PATIENCE)
+            .context("nobody is let in")?;
+        let result = self.tell(
+            "key",
+            "until test -s /run/cloud-init/result.json; do sleep 1; done; cat /run/cloud-init/result.json",
+        )?;
+        let result: String = result.split_whitespace().collect();
+        ensure!(
+            result.contains("\"errors\":[]") && result.contains("NoCloud"),
+            "cloud-init: {result}"
+        );
+        let is_by_efi = self.tell("key", "test -d /sys/firmware/efi && echo yes")?;
+        ensure!(is_by_efi == "yes", "another firmware");
+        let (name, user) = (self.tell("key", "hostname")?, self.tell("key", "id -un")?);
+        ensure!(name == HOST_NAME && user == USER, "{user} on {name}");
+        let root = self.tell("key", "sudo -n id -un")?;
+        ensure!(root == "root", "sudo makes {root} of {USER}");
+        let addresses = self.tell("key", &format!("ip -4 -o addr show dev {CARD}"))?;
+        ensure!(
+            [LEASED, ADDRESS].iter().all(|it| addresses.contains(it)),
+            "{CARD} has {addresses:?}"
+        );
+        let other = self.run("other", "true")?;
+        ensure!(
+            other.code == Some(255) && other.stderr.contains("Permission denied"),
+            "another key: {other}"
+        );
+        Ok(())
+    }
+
+    fn wait_for(&mut self, text: &str) -> anyhow::Result<()> {
+        self.console
+            .follow_until(text, PATIENCE, self.shown)
+            .map(drop)
+    }
+
+    /// What a command prints in the guest.
+    fn tell(&self, key: &str, command: &str) -> anyhow::Result<String> {
+        let output = self.run(key, command)?;
+        ensure!(output.code == Some(0), "{command}: {output}");
+        Ok(output.stdout.trim().to_owned())
+    }
+
+    fn run(&self, key: &str, command: &str) -> anyhow::Result<crate::commands::Output> {
+        self.node
+            .run_for(&["sh", "-c", &self.ssh(key, command)], PATIENCE)
+    }
+
+    /// Debian's own client on the node, to the guest's address.
+    fn ssh(&self, key: &str, command: &str) -> String {
+        let address = &self.address;
+        format!(
+            "ssh -i /root/{key} -o IdentitiesOnly=yes -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \
+             -o LogLevel=ERROR -o ConnectTimeout=60 {USER}@{address} '{command}'"
+        )
+    }
+}
