@@ -151,13 +151,24 @@ impl PathRules {
         }
     }
 
-    /// Whether a path that was reached by way of another is a disk of another namespace.
+    /// Whether a path that was reached by way of another is not this namespace's: it is another's disk, or lies in one of the
+    /// configured directories, where nothing says that this namespace has it.
     #[must_use]
     pub fn is_of_another(&self, namespace: &str, path: &Path) -> bool {
-        let is_granted = |grant: &PathGrant| grant.path == path && grant.names(namespace);
-        self.record_of(path)
-            .is_some_and(|record| record.exclusive && !record.namespaces.contains(namespace))
-            && !self.grants.iter().any(is_granted)
+        let mut grants = self.grants.iter();
+        if grants.any(|grant| grant.path == path && grant.names(namespace)) {
+            return false;
+        }
+        if let Some(record) = self.record_of(path) {
+            return record.exclusive && !record.namespaces.contains(namespace);
+        }
+        let is_own = |root: &Path| path.starts_with(root.join(namespace));
+        let covers = |grant: &PathGrant| {
+            path.starts_with(&grant.path) && (grant.names(namespace) || grant.is_for_all())
+        };
+        self.roots().any(|root| path.starts_with(root))
+            && !self.roots().any(is_own)
+            && !self.grants.iter().any(covers)
     }
 
     /// Disks of other namespaces that were theirs before this path was the namespace's: it may not have the path where that leads
@@ -459,6 +470,8 @@ mod tests {
         }
         assert!(shared.is_of_another("b", Path::new("/srv/x.img")));
         assert!(!shared.is_of_another("b", Path::new("/srv/y.img")));
+        assert!(shared.is_of_another("b", Path::new("/disks/a/x.img")));
+        assert!(!shared.is_of_another("b", Path::new("/disks/b/x.img")));
         let granted = rules(&[("/srv/x.img", &["c"]), ("/srv/x.img", &["b"])], &[record]);
         assert_eq!(judge(&granted, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
         assert!(!granted.is_of_another("b", Path::new("/srv/x.img")));

@@ -177,7 +177,9 @@ impl AllowedPaths {
             make_own_dir(&root.path)?;
         }
         let parent = relative.parent().unwrap_or(Path::new(""));
-        let parent = open_below(&root.opened()?, parent, Wanted::Directory, Access::Read)?;
+        let opened = root.opened()?;
+        let parent = open_below(&opened, parent, Wanted::Directory, Access::Read)?;
+        self.check_place(&opened.place_of(&parent)?.join(name), path)?;
         let flags =
             OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&parent, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)
@@ -237,7 +239,7 @@ impl AllowedPaths {
         self.not_allowed(path, &PathRefusal::OfAnother)
     }
 
-    /// Symlinks within a directory may lead from one disk to another.
+    /// Symlinks within a directory may lead from one disk to another, and to the directory of another namespace.
     fn check_place(&self, place: &Path, path: &Path) -> Result<(), BeneathError> {
         if self.rules.is_of_another(&self.namespace, place) {
             return Err(self.of_another(path));
@@ -571,6 +573,45 @@ mod tests {
         let (disk, boot) = open(&rules, "b");
         assert!(matches!(disk, Err(BeneathError::NotAllowed { .. })));
         assert!(matches!(boot, Err(BeneathError::NotAllowed { .. })));
+    }
+
+    #[test]
+    fn a_remembered_path_leads_into_no_other_namespaces_directory() {
+        let fixture = Fixture::new();
+        let images = fixture.dir.path().join("images");
+        symlink("../b/file", fixture.own().join("neighbour")).unwrap();
+        symlink("b", images.join("dir")).unwrap();
+        symlink("a/sub/file", images.join("link")).unwrap();
+        let paths = ["a/neighbour", "dir", "link"].map(|path| images.join(path));
+        let record = |path: PathBuf| {
+            let namespaces = ["a".to_owned()].into();
+            let (exclusive, since) = (true, 0);
+            (
+                path,
+                PathRecord {
+                    namespaces,
+                    exclusive,
+                    since,
+                },
+            )
+        };
+        let mut rules = fixture.allowed.rules.clone();
+        rules.records = Arc::new(paths.map(record).into());
+        let allowed = AllowedPaths::new(rules, "a");
+        allowed.open_disk(&images.join("link"), true).unwrap();
+        for path in ["a/neighbour", "dir/file"] {
+            let error = allowed.open_disk(&images.join(path), true).unwrap_err();
+            assert!(
+                matches!(error, BeneathError::NotAllowed { .. }),
+                "{path}: {error:?}"
+            );
+        }
+        let made = allowed.create_disk(&images.join("dir/new"), 1 << 20);
+        assert!(
+            matches!(made, Err(BeneathError::NotAllowed { .. })),
+            "{made:?}"
+        );
+        assert!(!images.join("b/new").exists());
     }
 
     #[test]
