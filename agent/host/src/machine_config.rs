@@ -6,7 +6,7 @@ mod cpus;
 mod devices;
 mod error;
 mod opened;
-mod places;
+mod placement;
 
 use std::os::fd::BorrowedFd;
 
@@ -61,14 +61,14 @@ pub(crate) fn assemble<'a>(
         vmi_namespace: vmi.namespace.to_string(),
         vmi_name: vmi.name.to_string(),
         incarnation: launch.incarnation,
-        cpus: Some(places::pinned(cpus::cpus(vmi), launch.cpus)),
+        cpus: Some(placement::pinned(cpus::cpus(vmi), launch.cpus)),
         clock: Some(cpus::clock(vmi)?),
         memory: Some(v1::Memory {
             size_bytes: vmi.memory_bytes,
             max_size_bytes: vmi.memory.max_bytes,
             hugepage_bytes: vmi.memory.hugepages.map_or(0, HugepageSize::bytes),
             transparent_hugepages: vmi.memory.hugepages.is_none(),
-            numa_nodes: places::numa_nodes(vmi, launch.cpus),
+            numa_nodes: placement::numa_nodes(vmi, launch.cpus),
             ..v1::Memory::default()
         }),
         kvm_fd: descriptors.add(&opened.kvm),

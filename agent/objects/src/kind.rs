@@ -1,4 +1,4 @@
-//! The table of kinds.
+//! One kind: everything that distinguishes it from others.
 
 pub(crate) mod table;
 

@@ -1,7 +1,7 @@
 //! Objects of any kind, and what a write does to one: the semantics of Kubernetes' API machinery as pure functions.
 //!
 //! [`Kinds`] is the one table of kinds. A kind costs its message in `proto/node`, its entry and its admission; the
-//! rest of the agent asks the table and never names a kind. Uids, times and random suffixes come from the caller.
+//! rest of the agent asks the table, and names a kind only where `tests/kinds_are_named_once.rs` lists it with the reason. Uids, times and random suffixes come from the caller.
 
 #![forbid(unsafe_code)]
 

@@ -15,7 +15,7 @@ pub enum DeviceNotice {
         errno: i32,
     },
     /// The host failed to make durable what a disk had written. It fails every flush from now on.
-    SyncFailed {
+    WritebackFailed {
         /// The host's error number.
         errno: i32,
     },

@@ -32,7 +32,7 @@ impl GuestEvents {
                 disk: address,
                 errno,
             }),
-            DeviceNotice::SyncFailed { errno } => events.notify(GuestEvent::SyncFailed {
+            DeviceNotice::WritebackFailed { errno } => events.notify(GuestEvent::WritebackFailed {
                 store: DurableStore::Disk(address),
                 errno,
             }),
@@ -61,7 +61,7 @@ impl GuestEvents {
             DeviceNotice::WatchdogExpired { action } => self.post(GuestEvent::Watchdog(action)),
             DeviceNotice::Panic(panic) => self.post(GuestEvent::PanicDevice(panic)),
             // Only disks say so, and they have an address.
-            DeviceNotice::IoStopped { .. } | DeviceNotice::SyncFailed { .. } => {}
+            DeviceNotice::IoStopped { .. } | DeviceNotice::WritebackFailed { .. } => {}
         }
     }
 

@@ -26,11 +26,17 @@ use crate::snapshot::Snapshot;
 
 /// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.
 pub(crate) fn last_bus(devices: &[(PciAddress, DeviceConfig)]) -> u8 {
-    let buses = devices.iter().filter_map(|(_, config)| match config {
+    let buses = devices
+        .iter()
+        .filter_map(|(_, config)| secondary_bus(config));
+    buses.max().unwrap_or(0)
+}
+
+fn secondary_bus(config: &DeviceConfig) -> Option<u8> {
+    match config {
         DeviceConfig::RootPort { secondary_bus } => Some(*secondary_bus),
         _ => None,
-    });
-    buses.max().unwrap_or(0)
+    }
 }
 
 /// Makes all functions, with their interrupts bound to `vm`: new ones, or those of `snapshot`.
@@ -63,18 +69,9 @@ pub(crate) fn make(
             ram: &ram,
             binding,
         };
-        let mut secondary_bus = None;
-        let function = match config {
-            DeviceConfig::RootPort { secondary_bus: bus } => {
-                secondary_bus = Some(bus);
-                make_root_port(context, occupied.contains(&bus), state)
-            }
-            DeviceConfig::I6300Esb { action } => {
-                life::watchdog(action, handles.events.notice_sink(address), state)
-            }
-            DeviceConfig::Pvpanic => life::pvpanic(handles.events.notice_sink(address), state),
-            config => make_one(context, config, handles, state),
-        };
+        let secondary_bus = secondary_bus(&config);
+        let is_occupied = secondary_bus.is_some_and(|bus| occupied.contains(&bus));
+        let function = make_one(context, is_occupied, config, handles, state);
         functions.push(PlacedFunction {
             address,
             function: function.map_err(failed)?,
@@ -144,16 +141,18 @@ fn make_root_port(
 
 fn make_one(
     context: FunctionContext<'_>,
+    is_occupied: bool,
     config: DeviceConfig,
     handles: &mut Handles<'_>,
     mut state: Option<Payloads>,
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
-    let FunctionContext {
-        address,
-        ram,
-        binding,
-    } = context;
+    let address = context.address;
     let device: Box<dyn VirtioDevice> = match config {
+        DeviceConfig::RootPort { .. } => return make_root_port(context, is_occupied, state),
+        DeviceConfig::I6300Esb { action } => {
+            return life::watchdog(action, handles.events.notice_sink(address), state);
+        }
+        DeviceConfig::Pvpanic => return life::pvpanic(handles.events.notice_sink(address), state),
         DeviceConfig::Blk { image, config } => {
             let notices = handles.events.notice_sink(address);
             let device = match &mut state {
@@ -162,7 +161,7 @@ fn make_one(
             };
             handles.disks.insert(address, device.control());
             // Threads that serve guests may make no ring.
-            Box::new(device.with_ring(ram))
+            Box::new(device.with_ring(context.ram))
         }
         DeviceConfig::Net(card) => Box::new(handles.cards.make(address, card, state.as_mut())?),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
@@ -170,15 +169,23 @@ fn make_one(
             None => Box::new(ConsoleDevice::new(ports)),
             Some(payloads) => Box::new(ConsoleDevice::restored(ports, payloads)?),
         },
-        DeviceConfig::RootPort { .. } | DeviceConfig::I6300Esb { .. } | DeviceConfig::Pvpanic => {
-            return Err(DeviceErrorKind::NestedRootPort);
+        DeviceConfig::Balloon(config) => {
+            balloon::make(&config, context.ram, handles, state.as_mut())?
         }
-        DeviceConfig::Balloon(config) => balloon::make(&config, ram, handles, state.as_mut())?,
         DeviceConfig::Vsock(config) => Box::new(match &mut state {
             None => VsockDevice::new(config)?,
             Some(payloads) => VsockDevice::restored(config, payloads)?,
         }),
     };
+    make_virtio(context, device, state)
+}
+
+fn make_virtio(
+    context: FunctionContext<'_>,
+    device: Box<dyn VirtioDevice>,
+    state: Option<Payloads>,
+) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
+    let FunctionContext { ram, binding, .. } = context;
     let ram = Arc::clone(ram);
     let function = match state {
         None => VirtioPciFunction::new(device, ram, binding)?,

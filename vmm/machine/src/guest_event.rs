@@ -51,7 +51,7 @@ pub(crate) enum GuestEvent {
     /// A disk holds a request that the host failed, with this error number.
     IoStopped { disk: PciAddress, errno: i32 },
     /// The host failed to make durable what was written, with this error number.
-    SyncFailed { store: DurableStore, errno: i32 },
+    WritebackFailed { store: DurableStore, errno: i32 },
     /// The guest took the right to access memory from a device, or reset the bus that it is on, and may go
     /// on once the host is done with what the device had in flight.
     AwaitRest,

@@ -155,7 +155,7 @@ pub enum Change {
     /// The guest's kernel gave up and goes on by itself, with its crash kernel.
     CrashLoaded,
     /// The host failed to make durable what the guest had written.
-    SyncFailed {
+    WritebackFailed {
         /// What the guest wrote it to.
         store: DurableStore,
         /// The host's error number.

@@ -116,7 +116,7 @@ pub fn event_kind(change: Change) -> Option<v1::EventKind> {
         Change::WatchdogExpired(_) => v1::EventKind::WatchdogExpired,
         Change::Panicked => v1::EventKind::Panicked,
         Change::CrashLoaded => v1::EventKind::CrashLoaded,
-        Change::SyncFailed { .. } => v1::EventKind::DiskSyncFailed,
+        Change::WritebackFailed { .. } => v1::EventKind::DiskSyncFailed,
     })
 }
 
@@ -132,7 +132,7 @@ pub fn change_name(change: Change) -> &'static str {
         Change::WatchdogExpired(_) => "watchdog-expired",
         Change::Panicked => "panicked",
         Change::CrashLoaded => "crash-loaded",
-        Change::SyncFailed { .. } => "disk-sync-failed",
+        Change::WritebackFailed { .. } => "disk-sync-failed",
     }
 }
 
@@ -143,7 +143,7 @@ pub fn change_detail(change: Change) -> String {
         Change::Reset(None) => "on request".to_owned(),
         Change::ResetWaits(device) => format!("{device} does not come to rest"),
         Change::WatchdogExpired(action) => format!("action {action}"),
-        Change::SyncFailed { store, errno } => {
+        Change::WritebackFailed { store, errno } => {
             let error = std::io::Error::from_raw_os_error(errno);
             format!("{store} fails every flush from now on: {error}")
         }

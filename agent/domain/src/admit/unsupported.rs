@@ -7,7 +7,7 @@ use proto_node::vmi::{DomainSpec, Gpu, VirtualMachineInstanceSpec};
 
 use super::machine::ARCHITECTURE;
 use super::review::Review;
-use super::{claimed_devices, claims, launch_security, scheduling, without_effect};
+use super::{claimed_devices, launch_security, scheduling, unserved_volumes, without_effect};
 use crate::error::{Bound, FieldError, Rule};
 
 /// Models of graphics cards on amd64.
@@ -20,7 +20,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
     }
     without_effect::check(spec, review);
     scheduling::check(spec, review);
-    claims::check(spec, review);
+    unserved_volumes::check(spec, review);
     claimed_devices::check(spec, review);
     launch_security::check(spec, review);
     let Some(domain) = &spec.domain else { return };

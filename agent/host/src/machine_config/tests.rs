@@ -3,7 +3,7 @@
 #[path = "../../../domain/tests/common/small_vmi.rs"]
 mod small_vmi;
 
-mod places;
+mod placement;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -55,7 +55,8 @@ impl PlacedFlash {
         let done = work(&mut flash);
         if let (None, Some(errno)) = (before, self.flash.sync_failure()) {
             let store = DurableStore::Variables;
-            self.events.notify(GuestEvent::SyncFailed { store, errno });
+            self.events
+                .notify(GuestEvent::WritebackFailed { store, errno });
         }
         done
     }

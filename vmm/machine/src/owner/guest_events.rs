@@ -14,7 +14,7 @@ impl Owner {
     pub(super) fn drop_stale_events(&mut self) {
         let events = self.take_guest_events();
         let kept = events.into_iter().filter(|event| match event {
-            GuestEvent::SyncFailed { .. } => true,
+            GuestEvent::WritebackFailed { .. } => true,
             GuestEvent::PowerOff
             | GuestEvent::Reset(_)
             | GuestEvent::Panicked
@@ -62,8 +62,8 @@ impl Owner {
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
-            GuestEvent::SyncFailed { store, errno } => {
-                self.notify(Change::SyncFailed { store, errno });
+            GuestEvent::WritebackFailed { store, errno } => {
+                self.notify(Change::WritebackFailed { store, errno });
                 Flow::Continue
             }
             GuestEvent::AwaitRest => self.on_await_rest(),

@@ -92,7 +92,7 @@ impl Owner {
         for failure in self.machine.disks().sync_failures() {
             if !before.contains(&failure) {
                 let SyncFailure { store, errno } = failure;
-                self.notify(Change::SyncFailed { store, errno });
+                self.notify(Change::WritebackFailed { store, errno });
             }
         }
         done

@@ -12,9 +12,9 @@ use super::config::{
     BlkConfig, CacheMode, Geometry, MAX_BLOCK_BYTES, MAX_DISCARD_BYTES, MAX_QUEUES, SECTOR_BYTES,
 };
 use super::error::BlkError;
+use super::failure::Failure;
 use super::image::BlkImage;
 use super::overlay::{BLOCK_BYTES, Layer, MAX_BASE_BYTES, Overlay};
-use super::policy::Failure;
 use super::request::{Extent, Refusal, Request, data};
 use crate::virtio::queue::{Buffer, Chain, slices_of, window};
 use vmm_memory::GuestRam;

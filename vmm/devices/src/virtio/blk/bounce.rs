@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 use vmm_sys::image::Alignment;
 
-use super::policy::Failure;
+use super::failure::Failure;
 use super::request::{Extent, Refusal};
 use crate::virtio::queue::{Buffer, copy_in, copy_out, window};
 use vmm_memory::GuestRam;

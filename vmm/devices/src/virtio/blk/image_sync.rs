@@ -2,7 +2,7 @@
 
 use vmm_sys::io_uring::Completion;
 
-use super::policy::Failure;
+use super::failure::Failure;
 
 /// The sync that the ring has.
 #[derive(Debug, Default)]

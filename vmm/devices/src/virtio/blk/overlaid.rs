@@ -3,8 +3,8 @@
 use vmm_sys::image::{self, PUNCH_HOLE};
 
 use super::backend::{ANY, Backend, is_unsupported};
+use super::failure::Failure;
 use super::overlay::Layer;
-use super::policy::Failure;
 use super::request::{Extent, Refusal};
 use crate::virtio::queue::{Buffer, copy_in, window};
 use vmm_memory::GuestRam;

@@ -9,8 +9,8 @@ use std::io;
 
 use super::disk::Disk;
 use super::engine::Begun;
+use super::failure::Failure;
 use super::image_sync::{RingOutcome, SyncBegun};
-use super::policy::Failure;
 use super::request::Request;
 use crate::notice::DeviceNotice;
 
@@ -33,7 +33,7 @@ impl Disk {
     /// A sync failed: the disk has lost data for good.
     pub(super) fn sync_failed(&self, errno: i32) -> Failure {
         if self.control.note_sync_failure(errno) {
-            (self.notices)(DeviceNotice::SyncFailed { errno });
+            (self.notices)(DeviceNotice::WritebackFailed { errno });
         }
         Failure::Sync(errno)
     }

@@ -136,14 +136,14 @@ pub(super) fn tap_offloads(guest_offloads: u64) -> TapOffloads {
 }
 
 /// The structure as the driver reads it, up to `duplex`.
-pub(super) fn image(config: &NetConfig, mac: [u8; 6], status: u16, pairs: usize) -> Vec<u8> {
-    let mut image = mac.to_vec();
-    image.extend_from_slice(&status.to_le_bytes());
-    image.extend_from_slice(&u16::try_from(pairs).unwrap_or(1).to_le_bytes());
-    image.extend_from_slice(&config.mtu.to_le_bytes());
+pub(super) fn config_space(config: &NetConfig, mac: [u8; 6], status: u16, pairs: usize) -> Vec<u8> {
+    let mut space = mac.to_vec();
+    space.extend_from_slice(&status.to_le_bytes());
+    space.extend_from_slice(&u16::try_from(pairs).unwrap_or(1).to_le_bytes());
+    space.extend_from_slice(&config.mtu.to_le_bytes());
     if config.speed_mbps != 0 {
-        image.extend_from_slice(&config.speed_mbps.to_le_bytes());
-        image.push(FULL_DUPLEX);
+        space.extend_from_slice(&config.speed_mbps.to_le_bytes());
+        space.push(FULL_DUPLEX);
     }
-    image
+    space
 }

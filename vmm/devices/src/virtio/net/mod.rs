@@ -242,7 +242,7 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
 
     fn config(&self) -> Vec<u8> {
         let status = self.card.control.status();
-        config::image(&self.config, self.card.mac, status, self.ports.len())
+        config::config_space(&self.config, self.card.mac, status, self.ports.len())
     }
 
     fn config_generation(&self) -> u8 {

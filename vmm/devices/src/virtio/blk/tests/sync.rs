@@ -60,7 +60,7 @@ fn sync_failures(bench: &Bench) -> usize {
     let notices = bench.notices.lock().unwrap();
     let failures = notices
         .iter()
-        .filter(|notice| matches!(notice, DeviceNotice::SyncFailed { .. }));
+        .filter(|notice| matches!(notice, DeviceNotice::WritebackFailed { .. }));
     failures.count()
 }
 
@@ -110,7 +110,7 @@ fn a_flush_that_is_held_is_not_tried_again() {
                 assert!(driver.settle_own(10_000));
             }
             let notices = [
-                DeviceNotice::SyncFailed { errno: 5 },
+                DeviceNotice::WritebackFailed { errno: 5 },
                 DeviceNotice::IoStopped { errno: 5 },
             ];
             assert_eq!(*bench.notices.lock().unwrap(), notices);

@@ -6,8 +6,8 @@ use vmm_sys::io_uring::Completion;
 
 use super::super::backend::is_unsupported;
 use super::super::disk::Disk;
+use super::super::failure::{Failure, FailureAction};
 use super::super::image_sync::RingOutcome;
-use super::super::policy::{Failure, FailureAction};
 use super::super::request::{self, Refusal, Request, data};
 use super::super::state::MAX_HELD_BUFFERS;
 use super::Active;

@@ -3,7 +3,7 @@
 use agent_plan::{CpuGrant, DedicatedCpus, PinnedCpu};
 
 use super::*;
-use crate::machine_config::places::{numa_nodes, pinned};
+use crate::machine_config::placement::{numa_nodes, pinned};
 
 fn pins(cpus: &v1::Cpus) -> (Vec<Vec<u32>>, Option<Vec<u32>>) {
     let vcpus = cpus.vcpu_pins.iter().map(|pin| pin.cpus.clone());
