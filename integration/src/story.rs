@@ -18,9 +18,6 @@ use crate::{package, tools};
 /// What the node's operator writes into the agent's configuration: this registry is the node itself, without TLS.
 const REGISTRY: &str = "[registries.\"registry.test\"]\ninsecure = true\n";
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
-/// The unit lets no packet out: the registry and the guests' addresses are opened.
-const UNIT: &str = "[Service]\nIPAddressAllow=localhost 10.213.0.0/16\n";
-const DROP_IN: &str = "/etc/systemd/system/kvmlet.service.d/network.conf";
 
 /// Of Debian's registry, which only reads here.
 const SERVED: &str = "version: 0.1
@@ -76,7 +73,6 @@ impl Story {
         )?;
         node.put("/etc/registry.yml", 0o644, SERVED.as_bytes())?;
         node.sh("systemd-run --quiet --unit=registry /opt/payload/bin/docker-registry serve /etc/registry.yml")?;
-        node.put(DROP_IN, 0o644, UNIT.as_bytes())?;
         let install = format!(
             "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{REGISTRY}' >>{CONFIGURATION} && systemctl restart kvmlet"
         );

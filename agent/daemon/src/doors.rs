@@ -1,5 +1,6 @@
 //! From the configuration to the doors of the service: who may come in, and what they may do then.
 
+use agent_host::Dialer;
 use agent_sources::{
     Access, CallLimits, Doors, Grant, Policy, Socket, SocketAccess, TlsDoor, TlsFiles, TlsKeys,
 };
@@ -16,7 +17,7 @@ pub(crate) struct DoorKeeper {
 }
 
 /// Opens the doors.
-pub(crate) async fn open(config: &Config) -> anyhow::Result<(Doors, DoorKeeper)> {
+pub(crate) async fn open(config: &Config, dialer: &Dialer) -> anyhow::Result<(Doors, DoorKeeper)> {
     let socket = Socket::bind(&config.socket, &socket_access(config))?;
     let access = Access::new(policy(config));
     let mut keeper = DoorKeeper {
@@ -28,8 +29,10 @@ pub(crate) async fn open(config: &Config) -> anyhow::Result<(Doors, DoorKeeper)>
         let setting = || format!("grpc.listen = \"{address}\" in {}", config.origin.display());
         let keys = TlsKeys::load(&files).with_context(setting)?;
         let most_each = config.grpc.max_connections_per_client;
-        let door = TlsDoor::bind(address, keys.clone(), most_each);
-        tls = Some(door.await.with_context(setting)?);
+        let listener = dialer.listen(address).await;
+        let listener =
+            listener.with_context(|| format!("{}: it cannot be listened there", setting()))?;
+        tls = Some(TlsDoor::new(listener, keys.clone(), most_each));
         keeper.keys = Some(keys);
         info!(%address, "clients with certificates are served");
     }

@@ -10,6 +10,7 @@ mod apply;
 mod check_store;
 mod clock;
 mod config;
+mod connector;
 mod control_plane;
 mod delete;
 mod doctor;

@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::config::{Config, Shutdown};
+use crate::connector::connector;
 use crate::doors::DoorKeeper;
 use crate::logging::LevelSwitch;
 use crate::{facts, watchdog};
@@ -59,7 +60,9 @@ impl Reloader {
     fn next(&self) -> anyhow::Result<(Config, Vec<&'static str>)> {
         let mut next = Config::read(&self.present.origin)?;
         let waiting = next.keep_fixed(&self.present);
-        let spans = self.agent.pipeline(&next)?;
+        let spans = self
+            .agent
+            .pipeline(&next, connector(self.agent.host.dialer()))?;
         // Files of certificates may be wrong where the configuration is not.
         self.doors.change(&next)?;
         self.level.set(&next)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_host::{LinuxHost, NodeFacts};
+use agent_host::{Dialer, LinuxHost, NodeFacts};
 use agent_sources::manifests::ManifestSource;
 use agent_sources::{ControlPlane, serve};
 use agent_store::{Ledger, Limits};
@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 
 use crate::agent::Agent;
 use crate::config::Config;
+use crate::connector::connector;
 use crate::logging::LevelSwitch;
 use crate::reload::Reloader;
 use crate::secrets::Secrets;
@@ -31,8 +32,8 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     go_before_guests();
     let _lock = lock::lock(&config.state_dir)?;
     let agent = open(&config, facts).await?;
-    let (doors, keeper) = doors::open(&config).await?;
-    let endpoint = bind_metrics(&config).await?;
+    let (doors, keeper) = doors::open(&config, agent.host.dialer()).await?;
+    let endpoint = bind_metrics(&config, agent.host.dialer()).await?;
     let mut ends = Ends::new()?;
     let control_plane = control_plane(&agent, &config)?;
     agent.settle_assignments()?;
@@ -138,7 +139,8 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let stored = (ledger, secrets);
     let agent = Agent::new(stored, host, judged_by, facts, rules, known_paths)?;
     agent.set_hooks(config.hooks.clone());
-    agent.traces.replace(agent.pipeline(config)?);
+    let connector = connector(agent.host.dialer());
+    agent.traces.replace(agent.pipeline(config, connector)?);
     Ok(agent)
 }
 
@@ -180,15 +182,22 @@ fn control_plane(
     };
     let name = agent.control_plane.get_or_init(|| settings.name.clone());
     info!(control_plane = name, "dialling");
-    Ok(Some(ControlPlane::new(agent.clone(), settings)))
+    Ok(Some(ControlPlane::new(
+        agent.clone(),
+        settings,
+        connector(agent.host.dialer()),
+    )))
 }
 
 /// Listens where Prometheus is to come to, if anywhere.
-async fn bind_metrics(config: &Config) -> anyhow::Result<Option<metrics::http::Endpoint>> {
+async fn bind_metrics(
+    config: &Config,
+    dialer: &Dialer,
+) -> anyhow::Result<Option<metrics::http::Endpoint>> {
     let Some(address) = config.metrics.listen else {
         return Ok(None);
     };
-    let endpoint = metrics::http::Endpoint::bind(address)
+    let endpoint = metrics::http::Endpoint::bind(address, dialer)
         .await
         .with_context(|| {
             format!(

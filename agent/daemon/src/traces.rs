@@ -13,6 +13,7 @@ mod start;
 mod timeline;
 
 use agent_host::Host;
+use agent_sources::Connector;
 
 pub(crate) use self::call::Call;
 pub(crate) use self::handle::ANNOTATION;
@@ -24,11 +25,15 @@ use crate::config::Config;
 
 impl<H: Host> Agent<H> {
     /// The way of spans that a configuration wants.
-    pub(crate) fn pipeline(&self, config: &Config) -> anyhow::Result<Option<Pipeline>> {
+    pub(crate) fn pipeline(
+        &self,
+        config: &Config,
+        connector: Connector,
+    ) -> anyhow::Result<Option<Pipeline>> {
         let Some(to) = config.destination_of_spans()? else {
             return Ok(None);
         };
-        let pipeline = Pipeline::begin(&to, &self.node_name(), &self.metrics.spans)?;
+        let pipeline = Pipeline::begin(&to, connector, &self.node_name(), &self.metrics.spans)?;
         Ok(Some(pipeline))
     }
 }

@@ -13,7 +13,9 @@ mod dhcp_orders;
 mod drop_privileges;
 mod launch_arguments;
 mod launch_vmm;
+mod messages;
 mod open_dhcp;
+mod open_sockets;
 mod pull_image;
 mod read_archive;
 mod read_layers;
@@ -31,7 +33,13 @@ pub(crate) use descriptors::send;
 pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
 pub(crate) use launch_arguments::LaunchArguments;
 pub(crate) use launch_vmm::Launched;
+pub(crate) use messages::{next_message, send_in_turn};
 pub(crate) use open_dhcp::SUBCOMMAND as OPEN_DHCP;
+#[cfg(test)]
+pub(crate) use open_sockets::carry_out_here;
+pub(crate) use open_sockets::{
+    Outcome, SUBCOMMAND as OPEN_SOCKETS, SocketAnswer, SocketOrder, Wanted,
+};
 pub(crate) use pull_image::{
     Ask as PullAsk, BUSY as PULL_IS_BUSY, Request as PullRequest, SUBCOMMAND as PULL_IMAGE,
     is_digest,
@@ -63,6 +71,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         pull_image::SUBCOMMAND => Some(pull_image::main()),
         answer_dhcp::SUBCOMMAND => Some(answer_dhcp::main()),
         open_dhcp::SUBCOMMAND => Some(open_dhcp::main()),
+        open_sockets::SUBCOMMAND => Some(open_sockets::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => {

@@ -9,6 +9,7 @@ mod config;
 mod config_disks;
 mod container_disks;
 mod control;
+mod dialer;
 pub mod disk_images;
 mod disks;
 mod doctor;
@@ -47,6 +48,7 @@ mod zone;
 
 pub use config::{KnownPaths, LinuxHostConfig, NamedAddresses};
 pub use container_disks::{PullProgress, RemoveImageError, StoreUsage, StoredImage};
+pub use dialer::Dialer;
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore, Look,

@@ -30,6 +30,7 @@ use tokio::task::AbortHandle;
 use crate::beneath::AllowedPaths;
 use crate::config::LinuxHostConfig;
 use crate::container_disks::{ContainerDisks, Importer};
+use crate::dialer::Dialer;
 use crate::facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
     ReachedPhase, VerbError, Wake,
@@ -58,6 +59,7 @@ pub struct LinuxHost {
     container_disks: Arc<ContainerDisks>,
     sandbox: Arc<Sandbox>,
     memory: Mutex<Memory>,
+    dialer: Dialer,
     /// Answers guests of the pod network that ask for their addresses.
     responder: Arc<Responder>,
     /// What the node's part of the pod network was made for last.
@@ -172,6 +174,7 @@ impl LinuxHost {
         kernels
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
+        let dialer = Dialer::new(config.helper_program.clone(), Arc::clone(&sandbox));
         let images = layout.images();
         let container_disks = ContainerDisks::new(Importer {
             helper: config.helper_program.clone(),
@@ -180,6 +183,7 @@ impl LinuxHost {
                 helper: config.helper_program.clone(),
                 fetches: Fetches::default(),
                 turns: Turns::default(),
+                dialer: dialer.clone(),
             },
             dir: images,
         });
@@ -191,6 +195,7 @@ impl LinuxHost {
                 users,
                 vmis: HashMap::new(),
             }),
+            dialer,
             responder: Arc::new(Responder::new(
                 config.helper_program.clone(),
                 Arc::clone(&sandbox),
@@ -206,6 +211,11 @@ impl LinuxHost {
         host.tidy_pod_network().await;
         host.tidy_bridge_walls().await;
         Ok(host)
+    }
+
+    /// Opens what goes out of the node or comes in.
+    pub fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     /// Whether the node goes down: it is about to be switched off or restarted, as the service manager says. Takes five

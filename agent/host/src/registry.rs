@@ -22,6 +22,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::child::{PULL_IMAGE, PullRequest};
+use crate::dialer::Dialer;
 use crate::failure::chain;
 use crate::helpers::{self, Helper};
 use crate::layout::ensure_private_dir;
@@ -50,6 +51,8 @@ pub(crate) struct Puller {
     pub(crate) fetches: Fetches,
     /// The turns of all pulls of the node.
     pub(crate) turns: Turns,
+    /// Connects to registries.
+    pub(crate) dialer: Dialer,
 }
 
 /// What is to be pulled.
@@ -106,6 +109,7 @@ impl Puller {
                 is_kept,
                 progress,
                 fetcher: self.fetches.begin(&name),
+                dialer: &self.dialer,
             };
             match self.ask_in_turns(&request, &serving, &whose).await {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),

@@ -25,6 +25,7 @@ use tracing::{debug, info, warn};
 pub use wishes::Wishes;
 
 use self::session::{Session, SessionError};
+use crate::connector::Connector;
 
 /// A session that lasted so long was a good one: the next pause is a short one again.
 const STEADY: Duration = Duration::from_secs(30);
@@ -33,18 +34,20 @@ const STEADY: Duration = Duration::from_secs(30);
 pub struct ControlPlane<R> {
     registry: R,
     settings: ControlPlaneSettings,
+    connector: Connector,
     wishes: Wishes,
     /// What was logged last, so that hours without the control plane are one line.
     said: String,
 }
 
 impl<R: Assignments> ControlPlane<R> {
-    /// A client that has not dialled yet.
+    /// A client that has not dialled yet, and will by `connector`.
     #[must_use]
-    pub fn new(registry: R, settings: ControlPlaneSettings) -> Self {
+    pub fn new(registry: R, settings: ControlPlaneSettings, connector: Connector) -> Self {
         Self {
             registry,
             settings,
+            connector,
             wishes: Wishes::default(),
             said: String::new(),
         }
@@ -77,7 +80,8 @@ impl<R: Assignments> ControlPlane<R> {
     /// One session, to its end.
     async fn session(&mut self) -> SessionError {
         let name = self.settings.name.clone();
-        let mut session = match Session::open(&self.registry, &self.settings).await {
+        let mut session = match Session::open(&self.registry, &self.settings, &self.connector).await
+        {
             Ok(session) => session,
             Err(error) => return error,
         };

@@ -8,6 +8,7 @@
 mod access;
 mod budget;
 mod client_log;
+mod connector;
 mod console;
 mod control_plane;
 mod error;
@@ -28,6 +29,7 @@ mod watch;
 
 pub use access::{Access, Grant, Policy};
 pub use budget::CallLimits;
+pub use connector::{Connecting, Connector};
 pub use control_plane::{
     Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, CredentialFiles,
     Heartbeats, TOKEN_ANNOTATION, Wishes,

@@ -30,9 +30,6 @@ const DESCRIPTORS: &str = "/usr/share/qemu/firmware";
 /// What the node's operator adds to the agent's configuration: who signed the registry's certificate.
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
 const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/registry-ca.pem\"\n";
-/// The unit lets no packet out: the registry, which is on the node itself, and the guests' addresses are opened.
-const UNIT: &str = "[Service]\nIPAddressAllow=localhost 10.213.0.0/16\n";
-const DROP_IN: &str = "/etc/systemd/system/kvmlet.service.d/network.conf";
 
 /// The machine, and what cloud-init is to make of it.
 const NAME: &str = "stock";
@@ -88,7 +85,6 @@ fn boot(pushed: &Pushed) -> anyhow::Result<Node> {
     ))?;
     let address = format!("{REGISTRY}:443");
     registry::start(&node, &address, "/opt/payload/registry", Access::Read)?;
-    node.put(DROP_IN, 0o644, UNIT.as_bytes())?;
     let install = format!(
         "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{SETTINGS}' >>{CONFIGURATION} && \
          cp {DIRECTORY}/ca.crt /etc/kvmlet/registry-ca.pem && systemctl restart kvmlet"

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_host::Host;
+use agent_host::{Dialer, Host};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
@@ -49,7 +49,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Listens.
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn bind(address: SocketAddr, dialer: &Dialer) -> io::Result<Self> {
         if !address.ip().is_loopback() {
             warn!(
                 %address,
@@ -58,7 +58,7 @@ impl Endpoint {
             );
         }
         Ok(Self {
-            listener: TcpListener::bind(address).await?,
+            listener: dialer.listen(address).await?,
         })
     }
 }

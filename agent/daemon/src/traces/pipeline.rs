@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use agent_sources::Connector;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithTonicConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, SpanExporter as _};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tracing::warn;
 
 use super::export::{PATIENCE, QUEUE, Queue, Sender, Trouble};
@@ -38,6 +39,14 @@ pub(crate) enum PipelineError {
     },
     /// What is wrong with the address or with what is in the files.
     #[error("tracing.endpoint = {endpoint:?} cannot be used")]
+    Endpoint {
+        /// The setting.
+        endpoint: String,
+        /// The underlying error.
+        source: tonic::transport::Error,
+    },
+    /// The exporter takes no channel.
+    #[error("tracing.endpoint = {endpoint:?} cannot be used")]
     Exporter {
         /// The setting.
         endpoint: String,
@@ -61,6 +70,7 @@ impl Pipeline {
     /// [`PipelineError`].
     pub(crate) fn begin(
         to: &Destination,
+        connector: Connector,
         node_name: &str,
         counts: &SpanCounts,
     ) -> Result<Self, PipelineError> {
@@ -71,7 +81,7 @@ impl Pipeline {
             );
         }
         let resource = resource(node_name);
-        let mut exporter = exporter(to)?;
+        let mut exporter = exporter(to, connector)?;
         exporter.set_resource(&resource);
         Ok(Self::of(exporter, to, resource, counts))
     }
@@ -144,15 +154,25 @@ fn resource(node_name: &str) -> Resource {
         .build()
 }
 
-fn exporter(to: &Destination) -> Result<SpanExporter, PipelineError> {
-    let mut builder = SpanExporter::builder()
-        .with_tonic()
-        .with_endpoint(&to.uri)
-        .with_timeout(PATIENCE);
+fn exporter(to: &Destination, connector: Connector) -> Result<SpanExporter, PipelineError> {
+    let unusable = |source: tonic::transport::Error| PipelineError::Endpoint {
+        endpoint: to.uri.clone(),
+        source,
+    };
+    let mut endpoint = Endpoint::from_shared(to.uri.clone())
+        .map_err(unusable)?
+        .timeout(PATIENCE);
     if let Some(files) = &to.tls {
-        builder = builder.with_tls_config(tls(files)?);
+        endpoint = endpoint.tls_config(tls(files)?).map_err(unusable)?;
     }
-    builder.build().map_err(|source| PipelineError::Exporter {
+    let channel = if to.uri.starts_with("unix:") {
+        endpoint.connect_lazy()
+    } else {
+        endpoint.connect_with_connector_lazy(connector)
+    };
+    let builder = SpanExporter::builder().with_tonic().with_channel(channel);
+    let built = builder.with_timeout(PATIENCE).build();
+    built.map_err(|source| PipelineError::Exporter {
         endpoint: to.uri.clone(),
         source,
     })
@@ -184,6 +204,11 @@ mod tests {
 
     use super::*;
 
+    /// A test's own process dials.
+    fn direct() -> Connector {
+        Connector::new(|host, port| Box::pin(tokio::net::TcpStream::connect((host, port))))
+    }
+
     fn to(uri: String, tls: Option<TlsFiles>) -> Destination {
         Destination {
             uri,
@@ -199,7 +224,7 @@ mod tests {
         let address = silent.local_addr().expect("has an address");
         let counts = SpanCounts::default();
         let to = to(format!("http://{address}"), None);
-        let pipeline = Pipeline::begin(&to, "node1", &counts).expect("is fine");
+        let pipeline = Pipeline::begin(&to, direct(), "node1", &counts).expect("is fine");
         // The only thread is this one: the queue is emptied when it waits.
         for _ in 0..QUEUE + 5 {
             drop(pipeline.tracer.start("span"));
@@ -217,7 +242,7 @@ mod tests {
             sampling: 0.0,
             ..to(String::from("unix:///nowhere"), None)
         };
-        let pipeline = Pipeline::begin(&to, "node1", &counts).expect("is fine");
+        let pipeline = Pipeline::begin(&to, direct(), "node1", &counts).expect("is fine");
         for _ in 0..QUEUE + 5 {
             drop(pipeline.tracer.start("span"));
         }
@@ -231,7 +256,7 @@ mod tests {
             identity: None,
         };
         let to = to(String::from("https://localhost:1"), Some(files));
-        let begun = Pipeline::begin(&to, "node1", &SpanCounts::default());
+        let begun = Pipeline::begin(&to, direct(), "node1", &SpanCounts::default());
         let error = begun.expect_err("there is no such file").to_string();
         assert!(
             error.contains("tracing.ca") && error.contains("/nowhere/ca.pem"),

@@ -16,7 +16,8 @@ use agent_dhcp::{Guest, To, advertisement, answer4, answer6, is_solicitation};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::confine::confine_server;
-use super::dhcp_orders::{Order, Received, receive};
+use super::dhcp_orders::Order;
+use super::messages::{Received, receive_message};
 
 /// The hidden subcommand's name.
 pub(super) const SUBCOMMAND: &str = "answer-dhcp";
@@ -152,8 +153,8 @@ impl Server {
 
     /// Carries an order out. False when there will be no more.
     fn heed(&mut self) -> io::Result<bool> {
-        let (order, descriptors) = match receive(&self.orders)? {
-            Received::Order(order, descriptors) => (order, descriptors),
+        let (order, descriptors) = match receive_message(&self.orders)? {
+            Received::Message(order, descriptors) => (order, descriptors),
             Received::Nothing => return Ok(true),
             Received::End => return Ok(false),
         };

@@ -1,16 +1,13 @@
 //! Orders of the agent to the DHCP server: one message each, with descriptors.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use agent_dhcp::Guest;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
-use super::descriptors::{receive_with, send_with};
-
-/// Longest order.
-const MAX_BYTES: usize = 64 << 10;
+use super::messages::send_message;
 
 /// An order of the agent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,7 +35,7 @@ pub(crate) fn send(
     order: &Order,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    send_by(socket, order, descriptors, SendFlags::DONTWAIT)
+    send_message(socket, order, descriptors, SendFlags::DONTWAIT)
 }
 
 /// Sends an order, and waits for the other side as long as the socket does.
@@ -47,42 +44,5 @@ pub(super) fn send_waiting(
     order: &Order,
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    send_by(socket, order, descriptors, SendFlags::empty())
-}
-
-fn send_by(
-    socket: &impl AsFd,
-    order: &Order,
-    descriptors: &[BorrowedFd<'_>],
-    flags: SendFlags,
-) -> io::Result<()> {
-    let text = serde_json::to_vec(order)?;
-    if text.len() > MAX_BYTES {
-        return Err(io::Error::other("an order has more than 64 KiB"));
-    }
-    send_with(socket, &text, descriptors, flags)
-}
-
-/// Result of receiving from a socket.
-pub(super) enum Received {
-    Order(Order, Vec<OwnedFd>),
-    /// Nothing yet.
-    Nothing,
-    /// Nothing any more.
-    End,
-}
-
-/// Receives an order, if there is one.
-pub(super) fn receive(socket: &impl AsFd) -> io::Result<Received> {
-    let mut text = vec![0; MAX_BYTES];
-    let (bytes, descriptors) = match receive_with(socket, &mut text, RecvFlags::DONTWAIT) {
-        Ok(received) => received,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(Received::Nothing),
-        Err(error) => return Err(error.into()),
-    };
-    if bytes == 0 {
-        return Ok(Received::End);
-    }
-    let text = text.get(..bytes).unwrap_or_default();
-    Ok(Received::Order(serde_json::from_slice(text)?, descriptors))
+    send_message(socket, order, descriptors, SendFlags::empty())
 }

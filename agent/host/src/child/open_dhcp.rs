@@ -16,7 +16,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use super::answer_dhcp;
-use super::dhcp_orders::{Order, Received, receive, send_waiting};
+use super::dhcp_orders::{Order, send_waiting};
+use super::messages::{Received, receive_message};
 use crate::pod::sockets::{Opened, open};
 
 /// The hidden subcommand's name.
@@ -80,8 +81,8 @@ fn serve() -> io::Result<()> {
             let status = server.process.wait()?;
             return Err(io::Error::other(format!("the server ended with {status}")));
         }
-        let (order, descriptors) = match receive(&orders)? {
-            Received::Order(order, descriptors) => (order, descriptors),
+        let (order, descriptors) = match receive_message(&orders)? {
+            Received::Message(order, descriptors) => (order, descriptors),
             Received::Nothing => continue,
             Received::End => return Ok(()),
         };

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::guest_address::{GuestAddress, NoAddress};
+use crate::dialer::Dialer;
 use crate::facility::{GuestLink, GuestPort, ReachError, Reached};
 use crate::layout::PathUid;
 use crate::unasked::Unasked;
@@ -46,7 +47,7 @@ impl LinuxHost {
             NoAddress::Unknown { why, interface } => no_address(&why, &interface),
             NoAddress::Silent(why) | NoAddress::Other(why) => ReachError::Node(why),
         })?;
-        let link = timeout(CONNECT, connect(&guest, port)).await;
+        let link = timeout(CONNECT, connect(&self.dialer, &guest, port)).await;
         let link = link.map_err(|_| {
             ReachError::Guest(format!("no answer of {} within {CONNECT:?}", guest.address))
         })?;
@@ -69,11 +70,15 @@ fn no_address(why: &str, interface: &str) -> ReachError {
     ))
 }
 
-async fn connect(guest: &GuestAddress, port: GuestPort) -> Result<GuestLink, Unasked> {
+async fn connect(
+    dialer: &Dialer,
+    guest: &GuestAddress,
+    port: GuestPort,
+) -> Result<GuestLink, Unasked> {
     if port.datagrams {
-        return guest.datagrams().await.map(GuestLink::Udp);
+        return guest.datagrams(dialer).await.map(GuestLink::Udp);
     }
-    let stream = guest.connect().await?;
+    let stream = guest.connect(dialer).await?;
     keep_alive(&stream).map_err(|error| Unasked::Here(format!("keep-alive: {error}")))?;
     Ok(GuestLink::Tcp(stream))
 }

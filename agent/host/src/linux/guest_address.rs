@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use agent_domain::{Attachment, Endpoint, Interface, Vmi};
 use agent_plan::Record;
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
 use super::LinuxHost;
 use super::talk::channel;
+use crate::dialer::Dialer;
 use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
 use crate::neighbours::{Bridge, Doubt};
@@ -215,49 +216,30 @@ const MAX_TRIED: usize = 4;
 
 impl GuestAddress {
     /// Connects.
-    pub(super) async fn connect(&self) -> Result<TcpStream, Unasked> {
-        let here = |error: io::Error| self.no_socket(&error);
-        let socket = match self.address {
-            SocketAddr::V4(_) => TcpSocket::new_v4(),
-            SocketAddr::V6(_) => TcpSocket::new_v6(),
-        };
-        let socket = socket.map_err(here)?;
-        socket
-            .bind_device(Some(self.bridge.as_bytes()))
-            .map_err(here)?;
-        let connected = socket.connect(self.address).await;
+    pub(super) async fn connect(&self, dialer: &Dialer) -> Result<TcpStream, Unasked> {
+        let connected = dialer.connect(self.address, Some(&self.bridge)).await;
         connected.map_err(|error| self.refusal(&error))
     }
 
-    /// Binds a socket that sends there alone and hears whoever is there alone.
-    pub(super) async fn datagrams(&self) -> Result<UdpSocket, Unasked> {
-        let any = match self.address {
-            SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-            SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
-        };
-        let socket = UdpSocket::bind(any).await;
-        let socket = socket.map_err(|error| self.no_socket(&error))?;
-        socket
-            .bind_device(Some(self.bridge.as_bytes()))
-            .map_err(|error| self.no_socket(&error))?;
-        let connected = socket.connect(self.address).await;
-        connected.map_err(|error| self.refusal(&error))?;
-        // What came from anybody before it was connected. From here on only the guest's does.
-        while socket.try_recv(&mut [0]).is_ok() {}
-        Ok(socket)
-    }
-
-    fn no_socket(&self, error: &io::Error) -> Unasked {
-        Unasked::Here(format!("no socket on {}: {error}", self.bridge))
+    /// A socket that sends there alone and hears whoever is there alone.
+    pub(super) async fn datagrams(&self, dialer: &Dialer) -> Result<UdpSocket, Unasked> {
+        let opened = dialer.datagrams(self.address, Some(&self.bridge)).await;
+        opened.map_err(|error| self.refusal(&error))
     }
 
     fn refusal(&self, error: &io::Error) -> Unasked {
         let address = self.address;
         match error.kind() {
-            // The node's own firewall, or that of its unit.
+            // The node's own firewall.
             io::ErrorKind::PermissionDenied => Unasked::Here(format!(
-                "the node may not connect to {address}: {error} (under systemd: IPAddressAllow= of kvmlet.service)"
+                "the node may not connect to {address}: {error} (a firewall of the node?)"
             )),
+            // Nobody makes sockets, or the bridge is gone.
+            _ if error.kind() == io::ErrorKind::Other
+                || error.raw_os_error() == Some(nix::libc::ENODEV) =>
+            {
+                Unasked::Here(format!("no socket on {}: {error}", self.bridge))
+            }
             // The node has no way there, such as no address on the bridge.
             io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown

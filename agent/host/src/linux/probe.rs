@@ -34,7 +34,7 @@ impl LinuxHost {
             Err(why) => return ProbeAnswer::NotAsked(unplaced(why)),
         };
         let asked = async {
-            let stream = place.connect().await?;
+            let stream = place.connect(&self.dialer).await?;
             match http {
                 Some(question) => http_probe::get(stream, place.address, question).await,
                 None => Ok(()),

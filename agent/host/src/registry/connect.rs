@@ -2,13 +2,14 @@
 //! realm of its tokens. The node itself and its link are not to be reached that way.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 
 use super::proxy::tunnel;
 use super::settings::RegistrySettings;
+use crate::dialer::Dialer;
 
 /// Addresses of one host that are tried: whoever answers for its name may give any number.
 const MAX_ADDRESSES: usize = 8;
@@ -27,6 +28,7 @@ pub(super) async fn connect(
     host: &str,
     port: u16,
     settings: &RegistrySettings,
+    dialer: &Dialer,
 ) -> Result<TcpStream, String> {
     let written = written(host);
     let judge = |address| {
@@ -36,10 +38,10 @@ pub(super) async fn connect(
         ))
     };
     let Some((proxy, proxy_port)) = settings.proxy(&written, port) else {
-        return dial(host, port, judge).await;
+        return dial(dialer, host, port, judge).await;
     };
     // The proxy may know names that the node does not. Those that both know lead nowhere else than without it.
-    let known = tokio::time::timeout(LOOKUP, lookup_host((host, port))).await;
+    let known = tokio::time::timeout(LOOKUP, dialer.look_up(host, port)).await;
     let known = known.ok().and_then(Result::ok).into_iter().flatten();
     if let Some(why) = known
         .take(MAX_ADDRESSES)
@@ -49,32 +51,35 @@ pub(super) async fn connect(
     }
     let failed = |why| format!("the proxy {proxy}:{proxy_port} does not connect to {host}: {why}");
     // It is the operator who named the proxy, wherever it is.
-    let stream = dial(proxy, proxy_port, |_| None).await.map_err(failed)?;
+    let stream = dial(dialer, proxy, proxy_port, |_| None)
+        .await
+        .map_err(failed)?;
     tunnel(stream, &written, port).await.map_err(failed)
 }
 
 /// A connection to the first address of a host that answers and of which `judge` says nothing.
 async fn dial(
+    dialer: &Dialer,
     host: &str,
     port: u16,
     judge: impl Fn(IpAddr) -> Option<String>,
 ) -> Result<TcpStream, String> {
-    let addresses: Vec<SocketAddr> = lookup_host((host, port))
+    let addresses = dialer
+        .look_up(host, port)
         .await
-        .map_err(|error| format!("{host}: {error}"))?
-        .collect();
+        .map_err(|error| format!("{host}: {error}"))?;
     let mut last = format!("{host} has no address");
     for address in addresses.into_iter().take(MAX_ADDRESSES) {
         if let Some(why) = judge(address.ip()) {
             last = why;
             continue;
         }
-        match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+        match tokio::time::timeout(PATIENCE, dialer.connect(address, None)).await {
             Ok(Ok(stream)) => return Ok(stream),
-            // The node's own firewall, or that of its unit.
+            // The node's own firewall.
             Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
                 last = format!(
-                    "the node may not connect to {host}:{port} ({}): {error} (under systemd: IPAddressAllow= of kvmlet.service)",
+                    "the node may not connect to {host}:{port} ({}): {error} (a firewall of the node?)",
                     address.ip()
                 );
             }
@@ -187,12 +192,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_to_the_node_is_refused_by_name() {
+        let dialer = Dialer::of_this_process();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let refused = connect("127.0.0.1", port, &RegistrySettings::default()).await;
+        let refused = connect("127.0.0.1", port, &RegistrySettings::default(), &dialer).await;
         assert!(refused.unwrap_err().contains("the node itself"));
         let mut settings = named(&format!("127.0.0.1:{port}"));
-        assert!(connect("127.0.0.1", port, &settings).await.is_ok());
+        assert!(connect("127.0.0.1", port, &settings, &dialer).await.is_ok());
         // Nor does a proxy lead there, which is itself one that the configuration names.
         let every = RegistryHost {
             proxy: RegistryProxy::parse(&format!("http://127.0.0.1:{port}")),
@@ -203,7 +209,7 @@ mod tests {
             ("127.0.0.2", "the node itself"),
             ("169.254.169.254", "a link-local address"),
         ] {
-            let refused = connect(host, 80, &settings).await.unwrap_err();
+            let refused = connect(host, 80, &settings, &dialer).await.unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
     }

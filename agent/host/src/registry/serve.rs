@@ -17,6 +17,7 @@ use super::failure::PullFailure;
 use super::fetches::Fetcher;
 use super::settings::RegistrySettings;
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
+use crate::dialer::Dialer;
 
 /// Longest line of a child.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -51,6 +52,7 @@ pub(super) struct Serving<'a> {
     pub(super) is_kept: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub(super) progress: &'a Progress<'a>,
     pub(super) fetcher: Fetcher,
+    pub(super) dialer: &'a Dialer,
 }
 
 impl Serving<'_> {
@@ -118,7 +120,7 @@ impl Serving<'_> {
             }
             match serde_json::from_slice(&line).map_err(io::Error::other)? {
                 PullAsk::Connect { host, port } => {
-                    let made = connect(&host, port, self.settings).await;
+                    let made = connect(&host, port, self.settings, self.dialer).await;
                     match made {
                         Ok(connection) => hand_over(&stream, connection.as_fd()).await?,
                         Err(why) => refuse(&mut stream, &why).await?,
@@ -239,6 +241,8 @@ mod tests {
 
     fn serving<'a>(dir: &'a Path, fetches: &Fetches, registry: &str) -> Serving<'a> {
         Serving {
+            // No test connects.
+            dialer: Box::leak(Box::new(Dialer::of_this_process())),
             dir,
             max_blobs: 1,
             settings: const {

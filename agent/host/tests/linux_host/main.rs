@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod dialer;
 mod guest;
 mod guest_agent;
 mod kernels;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         support::enter_namespaces();
     }
     let trials: Vec<Trial> = [
+        dialer::trials(),
         guest_agent::trials(),
         kernels::trials(),
         launcher::trials(),

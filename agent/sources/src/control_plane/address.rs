@@ -6,6 +6,7 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::credentials::{CredentialFiles, UnreadableFile};
+use crate::connector::Connector;
 
 /// How long dialling may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -77,20 +78,24 @@ impl Address {
     pub(super) async fn dial(
         &self,
         credentials: Option<&CredentialFiles>,
+        connector: &Connector,
     ) -> Result<Channel, DialError> {
         let mut endpoint = Endpoint::from_shared(self.uri.clone())?;
         if let Some(files) = credentials {
             endpoint = endpoint.tls_config(files.read()?)?;
         }
-        let channel = endpoint
+        let endpoint = endpoint
             .connect_timeout(CONNECT)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
-            .user_agent(concat!("kvmlet/", env!("CARGO_PKG_VERSION")))?
-            .connect()
-            .await?;
-        Ok(channel)
+            .user_agent(concat!("kvmlet/", env!("CARGO_PKG_VERSION")))?;
+        let channel = if self.uri.starts_with("unix:") {
+            endpoint.connect().await
+        } else {
+            endpoint.connect_with_connector(connector.clone()).await
+        };
+        Ok(channel?)
     }
 }
 

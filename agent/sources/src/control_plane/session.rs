@@ -19,6 +19,7 @@ use super::assignments::{AssignedName, Assignments, ControlPlaneSettings};
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
 use super::wishes::Wishes;
+use crate::connector::Connector;
 use crate::error::ApiError;
 use crate::registry::{ChangeKind, Kind};
 
@@ -80,9 +81,11 @@ impl<'a, R: Assignments> Session<'a, R> {
     pub(super) async fn open(
         registry: &'a R,
         settings: &'a ControlPlaneSettings,
+        connector: &Connector,
     ) -> Result<Self, SessionError> {
         let name = settings.name.as_str();
-        let dialled = settings.address.dial(settings.credentials.as_ref()).await;
+        let credentials = settings.credentials.as_ref();
+        let dialled = settings.address.dial(credentials, connector).await;
         let channel = dialled.map_err(SessionError::Unreachable)?;
         let mut client =
             ControlPlaneServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);

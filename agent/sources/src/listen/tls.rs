@@ -1,7 +1,5 @@
 //! TCP with TLS 1.3, where both sides show a certificate.
 
-use std::io;
-use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -82,14 +80,6 @@ pub enum TlsError {
         key: PathBuf,
         /// The underlying error.
         source: rustls::Error,
-    },
-    /// Nothing can listen there.
-    #[error("{address} cannot be listened on")]
-    Address {
-        /// Address and port to listen on.
-        address: SocketAddr,
-        /// Error of the operating system.
-        source: io::Error,
     },
 }
 
@@ -224,23 +214,14 @@ pub struct TlsDoor {
 }
 
 impl TlsDoor {
-    /// Listens.
-    ///
-    /// # Errors
-    /// See [`TlsError`].
-    pub async fn bind(
-        address: SocketAddr,
-        keys: TlsKeys,
-        most_each: usize,
-    ) -> Result<Self, TlsError> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| TlsError::Address { address, source })?;
-        Ok(Self {
+    /// Serves those who connect to `listener`.
+    #[must_use]
+    pub fn new(listener: TcpListener, keys: TlsKeys, most_each: usize) -> Self {
+        Self {
             listener,
             keys,
             most_each,
-        })
+        }
     }
 }
 

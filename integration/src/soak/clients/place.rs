@@ -38,11 +38,9 @@ pub(super) const PEER_ON_BRIDGE: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 2)),
 ];
 
-/// What the node's operator adds to the configuration, and to the unit, which lets no packet out by itself.
+/// What the node's operator adds to the configuration.
 const CONFIGURATION: &str =
     "[networks.lan]\nbridge = \"br0\"\n\n[pod_network]\ncidr6 = \"fd00:1:2:3::/64\"\n";
-const UNIT: &str =
-    "[Service]\nIPAddressAllow=10.213.0.0/16 fd00:1:2:3::/64 10.77.0.0/24 fd00:77::/64\n";
 
 /// Where both nodes have the disk of clients.
 const TREE: &str = "/mnt/clients";
@@ -127,11 +125,6 @@ impl Place {
              rm -f /etc/resolv.conf && printf 'nameserver 10.88.0.2\\nnameserver fd00:88::2\\n' >/etc/resolv.conf && \
              chroot {TREE} {DNSMASQ}"
         ))?;
-        node.put(
-            "/etc/systemd/system/kvmlet.service.d/guests.conf",
-            0o644,
-            UNIT.as_bytes(),
-        )?;
         let install = format!(
             "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{CONFIGURATION}' >>/etc/kvmlet/kvmlet.toml && systemctl restart kvmlet"
         );
