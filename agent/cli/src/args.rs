@@ -354,7 +354,7 @@ pub struct Events {
 #[derive(Args)]
 #[command(after_help = "Example:\n  kvmctl why web")]
 pub struct Why {
-    /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
+    /// Names of VMIs and VirtualMachines, with their type or without: `web db`, `vmi web db`, `vm/web vm/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
 }

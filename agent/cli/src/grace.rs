@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::output::note;
 use crate::state::{TERMINATING, as_vmi};
 use crate::text::text;
+use crate::time::seconds_until;
 
 /// Interval between lines on the time left.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -31,11 +32,6 @@ pub fn left_of(object: &Value) -> Option<String> {
         condition["type"] == TERMINATING && condition["reason"] == "GracePeriod"
     };
     left(&text(conditions.iter().find(ends)?, "/message"))
-}
-
-fn seconds_until(deadline: jiff::Timestamp) -> i64 {
-    let left = deadline.as_second() - jiff::Timestamp::now().as_second();
-    left.max(0)
 }
 
 /// Says on standard error how long a guest still has, while somebody waits for its end.

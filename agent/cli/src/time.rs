@@ -36,6 +36,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// Seconds until a time; 0 once it is over.
+pub fn seconds_until(time: jiff::Timestamp) -> i64 {
+    let left = time.as_second() - jiff::Timestamp::now().as_second();
+    left.max(0)
+}
+
 /// How long ago an RFC 3339 time was, as kubectl's AGE column has it.
 pub fn age(timestamp: &str) -> String {
     match timestamp.parse::<jiff::Timestamp>() {

@@ -1,9 +1,12 @@
-//! `kvmctl why`: on one page, why a VMI is as it is, and what to do.
+//! `kvmctl why`: on one page, why a VMI or VirtualMachine is as it is, and what to do.
+
+mod machine;
 
 use std::time::Duration;
 
-use proto_node::node::LogsRequest;
+use proto_node::node::{GetRequest, LogsRequest};
 use serde_json::Value;
+use tonic::Code;
 
 use crate::args::Why;
 use crate::client::Client;
@@ -16,7 +19,7 @@ use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
 use crate::text::text;
 use crate::time::age;
-use crate::{grace, state};
+use crate::{grace, machines, state};
 
 /// The last events that are shown.
 const EVENTS: usize = 5;
@@ -39,33 +42,94 @@ const WORTH_WHILE_TRUE: [&str; 7] = [
     state::TERMINATING,
 ];
 
-/// One page for each named VMI.
+/// A guest, its machine, or both, each with its events.
+#[derive(Default)]
+struct Seen {
+    machine: Option<(Value, Vec<Value>)>,
+    guest: Option<(Value, Vec<Value>)>,
+}
+
+/// One page for each named VMI; for a machine, that of its VMI follows.
 pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
     let option = scope.option_for(scope.namespace());
+    let by_machine = machines::typed_names(&args.what)?.is_some();
     let mut gap = "";
     for name in vmi_names(&args.what)? {
-        let kind = Resource::Vmi.kind();
-        let object = client.named(kind, scope.namespace(), &name).await;
-        let Some(object) = misses.take(object)? else {
+        let seen = look(&mut client, scope.namespace(), &name, by_machine).await;
+        let Some(seen) = misses.take(seen)? else {
             continue;
         };
-        let object = object.to_json();
-        let events = events_of(&mut client, &object).await;
-        let Some(events) = misses.take(events)? else {
-            continue;
-        };
-        let last_line = if text(&object, "/status/phase") == "Failed" {
-            last_line(&mut client, scope, &name).await
-        } else {
-            None
-        };
-        let page = page(&object, &events, last_line.as_deref(), &option);
-        print(&format!("{gap}{page}"))?;
-        gap = "\n";
+        let machine = seen.machine.as_ref().map(|(machine, _)| machine);
+        if let Some((machine, events)) = &seen.machine
+            && (by_machine || seen.guest.is_none())
+        {
+            let page = machine_page(machine, events, &option, seen.guest.is_some());
+            print(&format!("{gap}{page}"))?;
+            gap = "\n";
+        }
+        if let Some((guest, events)) = &seen.guest {
+            let last_line = if text(guest, "/status/phase") == "Failed" {
+                last_line(&mut client, scope, &name).await
+            } else {
+                None
+            };
+            let page = page(guest, events, last_line.as_deref(), machine, &option);
+            print(&format!("{gap}{page}"))?;
+            gap = "\n";
+        }
     }
     misses.end()
+}
+
+/// Gets what bears the name: a VMI with the machine that it belongs to, or a machine with its VMI, if it has one.
+async fn look(
+    client: &mut Client,
+    namespace: &str,
+    name: &str,
+    by_machine: bool,
+) -> Result<Seen, Failure> {
+    let kind = Resource::Vmi.kind();
+    let request = GetRequest {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let mut seen = Seen::default();
+    let absent = match client.get(request).await {
+        Ok(guest) => {
+            let guest = guest.to_json();
+            let events = events_of(client, &guest).await?;
+            seen.guest = Some((guest, events));
+            None
+        }
+        Err(status) if status.code() == Code::NotFound => Some(status),
+        Err(status) => return Err(Failure::of_status(&status, kind, name, client.address())),
+    };
+    let owner = seen
+        .guest
+        .as_ref()
+        .map(|(guest, _)| machine::owner_of(guest));
+    let wanted = match owner {
+        Some(owner) if !by_machine => owner,
+        _ => Some(name.to_owned()),
+    };
+    if let Some(wanted) = wanted
+        && let Some(machine) = machine::find(client, namespace, &wanted).await?
+    {
+        let events = events_of(client, &machine).await?;
+        seen.machine = Some((machine, events));
+    }
+    match absent {
+        _ if by_machine && seen.machine.is_none() => Err(Failure::Refused(format!(
+            "Error from server (NotFound): virtualmachines.kubevirt.io {name:?} not found"
+        ))),
+        Some(status) if seen.machine.is_none() => {
+            Err(Failure::of_status(&status, kind, name, client.address()))
+        }
+        _ => Ok(seen),
+    }
 }
 
 /// The last that a guest printed, which often says of what it died. Who may not read it does without.
@@ -91,18 +155,34 @@ async fn last_line(client: &mut Client, scope: &Scope, name: &str) -> Option<Str
     Some(text(&Value::from(line), ""))
 }
 
-/// The page. Commands that are proposed find the VMI by `option`.
-fn page(object: &Value, events: &[Value], last_line: Option<&str>, option: &str) -> String {
+/// The page of a machine. Commands that are proposed find it by `option`.
+fn machine_page(machine: &Value, events: &[Value], option: &str, has_guest: bool) -> String {
+    let name = format!("{}{option}", text(machine, "/metadata/name"));
+    let mut rows = machine::rows(machine);
+    rows.extend(last_events(events));
+    rows.extend(look_at(machine::hints(machine, &name, has_guest)));
+    format!("{}\n{}", machine::headline(machine), render(&rows))
+}
+
+/// The page of a VMI. Commands that are proposed find it by `option`.
+fn page(
+    object: &Value,
+    events: &[Value],
+    last_line: Option<&str>,
+    machine: Option<&Value>,
+    option: &str,
+) -> String {
     let mut rows = Vec::new();
+    let mut row = |head: &str, what: String| rows.push(vec![format!("  {head}"), what]);
     let name = format!("{}{option}", text(object, "/metadata/name"));
     if let Some(end) = end(object, events) {
-        rows.push(vec!["  end".to_owned(), end]);
+        row("end", end);
     }
     if let Some(line) = last_line {
-        rows.push(vec![
-            "  console".to_owned(),
-            format!("{line:?} (last line)"),
-        ]);
+        row("console", format!("{line:?} (last line)"));
+    }
+    if let Some(machine) = machine {
+        row("owner", machine::owner_line(machine));
     }
     for condition in conditions(object) {
         let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
@@ -115,13 +195,20 @@ fn page(object: &Value, events: &[Value], last_line: Option<&str>, option: &str)
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect();
-        rows.push(vec![
-            format!("  {}", text(condition, "/type")),
-            parts.join(", "),
-        ]);
+        row(&text(condition, "/type"), parts.join(", "));
     }
+    rows.extend(last_events(events));
+    let console = last_line.map(|_| format!("kvmctl logs {name}: the whole console of that run"));
+    rows.extend(look_at(
+        console.into_iter().chain(hints(object, machine, &name)),
+    ));
+    format!("{}\n{}", headline(object), render(&rows))
+}
+
+fn last_events(events: &[Value]) -> impl Iterator<Item = Vec<String>> {
     let first = events.len().saturating_sub(EVENTS);
-    for event in events.get(first..).unwrap_or_default() {
+    let last = events.get(first..).unwrap_or_default();
+    last.iter().map(|event| {
         let count = event["count"].as_i64().unwrap_or(1);
         let times = if count > 1 {
             format!(" ({count} times)")
@@ -133,19 +220,14 @@ fn page(object: &Value, events: &[Value], last_line: Option<&str>, option: &str)
             text(event, "/reason"),
             text(event, "/message")
         );
-        rows.push(vec![
-            format!("  {} ago", age(&text(event, "/lastTimestamp"))),
-            what,
-        ]);
-    }
-    if last_line.is_some() {
-        let hint = format!("kvmctl logs {name}: the whole console of that run");
-        rows.push(vec!["  look at".to_owned(), hint]);
-    }
-    for hint in hints(object, &name) {
-        rows.push(vec!["  look at".to_owned(), hint]);
-    }
-    format!("{}\n{}", headline(object), render(&rows))
+        let when = age(&text(event, "/lastTimestamp"));
+        vec![format!("  {when} ago"), what]
+    })
+}
+
+fn look_at(hints: impl IntoIterator<Item = String>) -> impl Iterator<Item = Vec<String>> {
+    let hints = hints.into_iter();
+    hints.map(|hint| vec!["  look at".to_owned(), hint])
 }
 
 /// Name, phase and place.
@@ -204,7 +286,7 @@ fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// What to type next.
-fn hints(object: &Value, name: &str) -> Vec<String> {
+fn hints(object: &Value, machine: Option<&Value>, name: &str) -> Vec<String> {
     let phase = text(object, "/status/phase");
     let paused = conditions(object)
         .find(|condition| condition["type"] == "Paused")
@@ -230,9 +312,12 @@ fn hints(object: &Value, name: &str) -> Vec<String> {
         None if phase == "Running" => {
             hints.push(format!("kvmctl logs {name}: what the guest printed"))
         }
-        None if phase == "Failed" || phase == "Succeeded" => hints.push(format!(
-            "kvmctl delete vmi {name}, and apply it again: it never runs again by itself"
-        )),
+        None if phase == "Failed" || phase == "Succeeded" => hints.push(match machine {
+            Some(machine) => machine::after_the_end(machine, name),
+            None => format!(
+                "kvmctl delete vmi {name}, and apply it again: it never runs again by itself"
+            ),
+        }),
         None => {}
     }
     hints.push(format!("kvmctl describe vmi {name}: everything"));
@@ -262,7 +347,7 @@ mod tests {
         let event =
             json!({"reason": "SyncFailed", "message": "BootVmm: no\u{1b} answer", "count": 3});
         assert_eq!(
-            page(&object, &[event], None, " -n prod"),
+            page(&object, &[event], None, None, " -n prod"),
             "web  Running, on node1\n\
              \x20 Ready           False, GuestNotRunning, not running\n\
              \x20 Paused          True, PausedIOError, disk root: no space\n\
@@ -282,7 +367,7 @@ mod tests {
                  "message": "The node failed to write back data of disk \"root\" (Input/output error)"},
             ],
         }));
-        let page = page(&object, &[], None, "");
+        let page = page(&object, &[], None, None, "");
         for words in [
             "DiskSyncFailed   True, WritebackFailed, The node failed to write back data of disk \"root\"",
             "look at          the node's disk and its kernel log (dmesg)",
@@ -294,7 +379,7 @@ mod tests {
         let mut object = object;
         object["status"]["conditions"][0] =
             json!({"type": "Paused", "status": "True", "reason": "PausedIOError"});
-        let page = super::page(&object, &[], None, "");
+        let page = super::page(&object, &[], None, None, "");
         assert!(page.contains("goes on, with an I/O error"), "{page}");
         assert!(!page.contains("it tries again"), "{page}");
     }
@@ -304,7 +389,13 @@ mod tests {
         let object = vmi(json!({"phase": "Failed", "reason": "GuestPanicked", "conditions": []}));
         let stopped = json!({"reason": "Stopped", "message": "crashed. GuestPanicked: no root"});
         let later = json!({"reason": "Adopted", "message": "x"});
-        let page = page(&object, &[stopped, later], Some("not syncing"), " -n prod");
+        let page = page(
+            &object,
+            &[stopped, later],
+            Some("not syncing"),
+            None,
+            " -n prod",
+        );
         assert!(page.starts_with("web  Failed\n  end "), "{page}");
         assert!(page.contains("crashed. GuestPanicked: no root\n"), "{page}");
         assert!(page.contains("never runs again"), "{page}");
@@ -314,7 +405,7 @@ mod tests {
         ] {
             assert!(page.contains(words), "{words}: {page}");
         }
-        let bare = super::page(&object, &[], None, "");
+        let bare = super::page(&object, &[], None, None, "");
         assert!(bare.contains("GuestPanicked\n"), "{bare}");
         assert!(!bare.contains("kvmctl logs"), "{bare}");
     }
@@ -324,7 +415,7 @@ mod tests {
         let events: Vec<Value> = (0..9)
             .map(|number| json!({"reason": format!("R{number}"), "message": "m"}))
             .collect();
-        let page = page(&vmi(json!({"phase": "Running"})), &events, None, "");
+        let page = page(&vmi(json!({"phase": "Running"})), &events, None, None, "");
         assert!(
             !page.contains("R3:") && page.contains("R4:") && page.contains("R8:"),
             "{page}"

@@ -297,6 +297,49 @@ fn one_object_that_is_not_there_does_not_hide_the_others() {
 }
 
 #[test]
+fn a_machine_is_explained_with_its_vmi_and_a_vmi_with_its_machine() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let machine = |name: &str, strategy: &str, state: &str| {
+        serde_json::json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": name, "namespace": "default", "uid": "5"},
+            "spec": {"runStrategy": strategy}, "status": {"printableStatus": state},
+        })
+    };
+    agent.keep(&machine("dev", "Halted", "Stopped"));
+    // With its type and without, because no VMI has the name.
+    for name in ["vm/dev", "dev"] {
+        let output = agent.kvmctl(&["why", name]);
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        assert_eq!(
+            out(&output),
+            "dev  Stopped, run strategy Halted\n\
+             \x20 look at   kvmctl start vm dev: starts it\n\
+             \x20 look at   kvmctl describe vm dev: everything\n"
+        );
+    }
+    let missing = agent.kvmctl(&["why", "vm/nobody"]);
+    assert_eq!(code(&missing), 1);
+    let words = "virtualmachines.kubevirt.io \"nobody\" not found";
+    assert!(err(&missing).contains(words), "{}", err(&missing));
+    with_web(&agent);
+    agent.keep(&machine("web", "Always", "Running"));
+    let output = agent.kvmctl(&["why", "vm/web"]);
+    let pages = out(&output);
+    assert!(
+        pages.starts_with("web  Running, run strategy Always\n") && pages.contains("\n\nweb  "),
+        "{pages}"
+    );
+    // One that is no machine's is explained alone.
+    let alone = out(&agent.kvmctl(&["why", "vmi/web"]));
+    assert!(
+        !alone.contains("run strategy") && !alone.contains("owner"),
+        "{alone}"
+    );
+}
+
+#[test]
 fn a_console_takes_input_from_a_pipe_and_leaves_when_idle() {
     let agent = Agent::new();
     let _server = agent.serve();
