@@ -15,8 +15,12 @@ use crate::image::debian_disk::DebianDisk;
 use crate::node::{Flavour, Node, NodeSpec};
 use crate::{package, tools};
 
-/// What the node's operator writes into the agent's configuration: this registry is the node itself, without TLS.
-const REGISTRY: &str = "[registries.\"registry.test\"]\ninsecure = true\n";
+/// What the node's operator writes into the agent's configuration: this registry is the node itself, without TLS; and metrics.
+const SETTINGS: &str =
+    "[registries.\"registry.test\"]\ninsecure = true\n\n[metrics]\nlisten = \"127.0.0.1:9773\"\n";
+/// The unit as it is packaged lets nothing in; the metrics are read all the same.
+const SCRAPE: &str = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/9773; printf \"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; \
+    timeout 20 grep -m 1 ^kvmlet_ <&3'";
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
 
 /// Of Debian's registry, which only reads here.
@@ -74,11 +78,12 @@ impl Story {
         node.put("/etc/registry.yml", 0o644, SERVED.as_bytes())?;
         node.sh("systemd-run --quiet --unit=registry /opt/payload/bin/docker-registry serve /etc/registry.yml")?;
         let install = format!(
-            "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{REGISTRY}' >>{CONFIGURATION} && systemctl restart kvmlet"
+            "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{SETTINGS}' >>{CONFIGURATION} && systemctl restart kvmlet"
         );
         let installed = node.run_for(&["sh", "-c", &install], BESIDES)?;
         ensure!(installed.code == Some(0), "{install}: {installed}");
         Agent::of(&node).wait_until_it_answers()?;
+        node.sh(SCRAPE).context("metrics of the packaged unit")?;
         Ok(Self { node })
     }
 
