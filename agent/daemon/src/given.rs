@@ -211,7 +211,7 @@ impl<H: Host> Reader<'_, H> {
             (&container.pull_secret, &container.image)
         {
             let data = self.present(DataKind::Secret, secret)?;
-            let found = pull_secret::credentials(&data, &image.registry);
+            let found = pull_secret::credentials(&data, &image.registry, &image.repository);
             container.credentials = found.map_err(|why| {
                 let message = format!("imagePullSecret {secret:?}: {why}");
                 waits("FailedToRetrieveImagePullSecret", message)

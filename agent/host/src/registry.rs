@@ -30,6 +30,7 @@ use blobs::{directory, tempfile_in};
 use failure::PullFailure;
 pub(crate) use fetches::Fetches;
 use serve::{Fetched, Progress, Pulled, Serving};
+use settings::{DOCKER_IMAGES, DOCKER_REGISTRY};
 pub use settings::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub(crate) use turns::Turns;
 use turns::Whose;
@@ -275,7 +276,7 @@ async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequ
     }
     // Docker's registry has another name than its images.
     let registry = match registry.as_str() {
-        "docker.io" => "registry-1.docker.io".to_owned(),
+        DOCKER_IMAGES => DOCKER_REGISTRY.to_owned(),
         _ => registry,
     };
     Ok(PullRequest {

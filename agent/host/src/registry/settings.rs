@@ -6,6 +6,10 @@ use std::path::PathBuf;
 /// Name of the settings for all registries that have none of their own.
 pub const EVERY_REGISTRY: &str = "*";
 
+/// Host of Docker's registry, and the host that names of its images have.
+pub(super) const DOCKER_REGISTRY: &str = "registry-1.docker.io";
+pub(super) const DOCKER_IMAGES: &str = "docker.io";
+
 /// What the operator says of registries: `[registries."HOST[:PORT]"]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistrySettings {
@@ -65,6 +69,11 @@ impl RegistryProxy {
 impl RegistrySettings {
     /// The proxy for a host, as images name it; host and port of the proxy.
     pub(super) fn proxy(&self, host: &str, port: u16) -> Option<(&str, u16)> {
+        // Docker's registry has another name than its images.
+        let host = match host {
+            DOCKER_REGISTRY => DOCKER_IMAGES,
+            host => host,
+        };
         let own = self.hosts.get(&format!("{host}:{port}"));
         let own = own.or_else(|| {
             let has_own_port = [80, 443].contains(&port);
@@ -133,6 +142,7 @@ mod tests {
             ("near.example:5000", host(Some(RegistryProxy::Direct))),
             ("other.example", host(Some(through("second", 2)))),
             ("silent.example", host(None)),
+            ("docker.io", host(Some(through("third", 3)))),
         ];
         let settings = RegistrySettings {
             hosts: hosts.map(|(name, host)| (name.to_owned(), host)).into(),
@@ -142,6 +152,8 @@ mod tests {
         assert_eq!(settings.proxy("other.example", 443), Some(("second", 2)));
         assert_eq!(settings.proxy("other.example", 5000), Some(("proxy", 1)));
         assert_eq!(settings.proxy("silent.example", 443), Some(("proxy", 1)));
+        let docker = settings.proxy("registry-1.docker.io", 443);
+        assert_eq!(docker, Some(("third", 3)));
         assert_eq!(RegistrySettings::default().proxy("x", 443), None);
     }
 }
