@@ -108,14 +108,14 @@ pub(super) fn memory(
     } = domain.memory.clone().unwrap_or_default();
     let given = |list: &std::collections::BTreeMap<String, String>| list.get("memory").cloned();
     let listed = domain.resources.clone().unwrap_or_default();
-    let (path, text, value) = if !guest.is_empty() {
+    let (text, value) = if !guest.is_empty() {
         let value = bytes(GUEST, &guest, review)?;
-        (GUEST, guest, value)
+        (guest, value)
     } else if let Some(text) = given(&listed.requests).or_else(|| given(&listed.limits)) {
-        (REQUEST_MEMORY, text, resources.memory_request_bytes?)
+        (text, resources.memory_request_bytes?)
     } else if let Some(page) = hugepages.filter(|page| !page.page_size.is_empty()) {
         let value = bytes(PAGE_SIZE, &page.page_size, review)?;
-        (PAGE_SIZE, page.page_size, value)
+        (page.page_size, value)
     } else {
         review.required(
             "spec.domain.memory",
@@ -127,8 +127,9 @@ pub(super) fn memory(
         && value > caps.memory_bytes
     {
         let (node, has) = (&caps.node_name, caps.memory_bytes / MIB);
+        // Wherever the amount was given, the object that is stored has it there.
         let message = format!(
-            "{path}: {text} is more than the memory of node {node:?}, which has {has}Mi: the VMI waits for room \
+            "{GUEST}: {text} is more than the memory of node {node:?}, which has {has}Mi: the VMI waits for room \
              (condition PodScheduled)"
         );
         review.warn(&message);

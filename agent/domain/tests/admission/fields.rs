@@ -45,6 +45,19 @@ fn a_guest_larger_than_the_node_is_warned_of_and_may_wait() {
         ]
     );
     assert_eq!(admitted.vmi.memory_bytes, 17 << 30);
+    // Applied again, the object that was stored is warned of in the same words.
+    for resources in [
+        json!({"requests": {"memory": "17Gi"}}),
+        json!({"limits": {"memory": "17Gi"}}),
+    ] {
+        let asked = admit(with(&[
+            ("/spec/domain/memory", Value::Null),
+            ("/spec/domain/resources", resources),
+        ]))
+        .unwrap();
+        assert_eq!(asked.warnings, admitted.warnings);
+        assert_eq!(Vmi::admit(asked.object.clone(), &caps()).unwrap(), asked);
+    }
 }
 
 #[test]
