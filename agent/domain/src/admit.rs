@@ -15,6 +15,7 @@ mod cloud_init;
 mod cpu;
 mod data_volume;
 mod dedicated;
+mod defaults;
 mod disk_bus;
 mod disk_options;
 mod disks;
@@ -30,6 +31,7 @@ mod memory;
 mod metadata;
 mod metadata_volume;
 mod network;
+mod occasion;
 mod path;
 mod pci;
 mod probes;
@@ -51,23 +53,22 @@ use proto_node::vmi::{
     ContainerDiskSource, Devices, PanicDevice, VirtualMachineInstance, VirtualMachineInstanceSpec,
 };
 
-use self::machine::ARCHITECTURE;
-use self::metadata::Identity;
+use self::metadata::{DEFAULT_NAMESPACE, Identity};
+use self::occasion::ARCHITECTURE;
 use self::review::Review;
 use crate::caps::NodeCaps;
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{BaseBoard, Boot, ContainerDisk, CpuTopology, FirmwareBoot, Vmi};
 pub use admitted::{Admitted, Remark};
 pub(crate) use boot::MAX_CMDLINE_BYTES;
+pub use defaults::{default_spec, default_vmi};
 pub(crate) use disks::MAX_SERIAL_BYTES;
 pub(crate) use identity::MAX_STRING_BYTES;
 pub use metadata::check_metadata;
 pub use network::NETWORK_WALLS_ANNOTATION;
+pub use occasion::Occasion;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
-
-/// KubeVirt's default of `terminationGracePeriodSeconds`.
-const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 /// PCI functions that one guest can have: the slots of bus 0 but those of host bridge, LPC bridge and
 /// the console, which every guest has for its agent.
@@ -85,7 +86,7 @@ impl Vmi {
         object: VirtualMachineInstance,
         caps: &NodeCaps,
     ) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, Some(caps), true)
+        admit(object, Occasion::New(caps))
     }
 
     /// Admits an object for a node that has all that this release can use, for those who have no node
@@ -94,7 +95,7 @@ impl Vmi {
     /// # Errors
     /// Every rule that is broken.
     pub fn admit_anywhere(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, None, true)
+        admit(object, Occasion::NewAnywhere)
     }
 
     /// The value of an object that was admitted before. What depends on the node is not judged again:
@@ -103,7 +104,7 @@ impl Vmi {
     /// # Errors
     /// Every rule that is broken, as when the object was admitted by a release that knows more.
     pub fn restore(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, None, false)
+        admit(object, Occasion::Stored)
     }
 }
 
@@ -138,13 +139,16 @@ pub fn admit_container_disk(
 
 fn admit(
     mut object: VirtualMachineInstance,
-    caps: Option<&NodeCaps>,
-    is_new: bool,
+    occasion: Occasion<'_>,
 ) -> Result<Admitted, Vec<FieldError>> {
-    let mut review = Review::new(caps, is_new);
+    default_vmi(&mut object, occasion);
+    let mut review = Review::new(occasion.caps(), occasion.is_new());
     // The status is the node's own.
     rules::check(&object, &["status"], &mut review);
-    let identity = metadata::admit(object.metadata.get_or_insert_default(), &mut review);
+    let identity = object
+        .metadata
+        .as_ref()
+        .and_then(|metadata| metadata::judge(metadata, &mut review));
     let generation = object
         .metadata
         .as_ref()
@@ -206,7 +210,7 @@ fn admit_spec(
 ) -> Option<Vmi> {
     let identity = given.identity;
     let seed = identity.map_or("", |identity| identity.seed.as_str());
-    let namespace = identity.map_or("default", |identity| identity.namespace.as_str());
+    let namespace = identity.map_or(DEFAULT_NAMESPACE, |identity| identity.namespace.as_str());
     review.namespace = namespace.to_owned();
     architecture(spec, review);
     metadata::check_names(spec, review);
@@ -217,7 +221,7 @@ fn admit_spec(
     let access_credentials = access::credentials(&spec.access_credentials, &spec.volumes, review);
     let mut interfaces = network::interfaces(spec, namespace, seed, review);
     // After the default network, which they may go over.
-    let probes = probes::probes(spec, review);
+    let probes = probes::judge(spec, review);
     let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();
     let domain = spec.domain.as_mut()?;
@@ -228,7 +232,8 @@ fn admit_spec(
     let cpus = machine::cpus(domain, &resources, review);
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, &resources, review));
     let clock = clock::options(domain, review);
-    let machine_identity = identity::identity(domain, seed, given.base_board, review);
+    let mut machine_identity = identity::judge(domain, review);
+    machine_identity.base_board = given.base_board;
     let boot = boot::boot(domain, review);
     let devices = domain.devices.get_or_insert_default();
     let watchdog = life::watchdog(devices, review);
@@ -277,8 +282,8 @@ fn admit_spec(
     })
 }
 
-/// Fills in the architecture and refuses another than the node's.
-fn architecture(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+/// Refuses another architecture than the node's.
+fn architecture(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
     let (here, whose) = match review.caps {
         Some(caps) => (
             caps.architecture.clone(),
@@ -290,9 +295,7 @@ fn architecture(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         ),
         None => return,
     };
-    if spec.architecture.is_empty() {
-        spec.architecture = here;
-    } else if spec.architecture != here {
+    if spec.architecture != here {
         let error = FieldError::new("spec.architecture", Rule::Invalid, whose)
             .value(&spec.architecture)
             .fix("apply it to a node of that architecture, or leave it out")
@@ -301,10 +304,10 @@ fn architecture(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) 
     }
 }
 
-fn grace_period(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Duration {
-    let seconds = *spec
+fn grace_period(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Duration {
+    let seconds = spec
         .termination_grace_period_seconds
-        .get_or_insert(DEFAULT_GRACE_SECONDS);
+        .unwrap_or(defaults::GRACE_SECONDS);
     u64::try_from(seconds).map_or_else(
         |_| {
             review.unable(

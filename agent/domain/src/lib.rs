@@ -31,9 +31,9 @@ mod vmi;
 
 pub use access::{AccessCredential, Propagation};
 pub use admit::{
-    Admitted, AdmittedVirtualMachine, FindKit, NETWORK_WALLS_ANNOTATION, Remark,
-    admit_container_disk, admit_virtual_machine, check_metadata, judge_claim, judge_data_volume,
-    judge_metadata, judge_preset,
+    Admitted, AdmittedVirtualMachine, FindKit, NETWORK_WALLS_ANNOTATION, Occasion, Remark,
+    admit_container_disk, admit_virtual_machine, check_metadata, default_spec, default_vmi,
+    judge_claim, judge_data_volume, judge_metadata, judge_preset,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};

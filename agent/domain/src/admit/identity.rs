@@ -3,7 +3,6 @@
 use proto_node::vmi::DomainSpec;
 
 use super::review::Review;
-use crate::derive::firmware_uuid;
 use crate::vmi::{BaseBoard, Chassis, MachineIdentity, SystemNames};
 
 const UUID: &str = "spec.domain.firmware.uuid";
@@ -13,17 +12,9 @@ pub(crate) const MAX_STRING_BYTES: usize = 1024;
 /// What KubeVirt tells of a chassis that does not say.
 const CHASSIS_MANUFACTURER: &str = "KubeVirt";
 
-/// Fills in the firmware uuid and reads what identifies the machine.
-pub(super) fn identity(
-    domain: &mut DomainSpec,
-    uid: &str,
-    base_board: BaseBoard,
-    review: &mut Review<'_>,
-) -> MachineIdentity {
-    let firmware = domain.firmware.get_or_insert_default();
-    if firmware.uuid.is_empty() {
-        firmware.uuid = firmware_uuid(uid);
-    }
+/// Reads what identifies the machine, but for its board.
+pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> MachineIdentity {
+    let firmware = domain.firmware.clone().unwrap_or_default();
     let uuid = parse_uuid(&firmware.uuid);
     if uuid.is_none() {
         review.unable(
@@ -43,7 +34,7 @@ pub(super) fn identity(
         uuid: uuid.unwrap_or_default(),
         serial,
         system: SystemNames::default(),
-        base_board,
+        base_board: BaseBoard::default(),
         chassis: Chassis {
             manufacturer: if manufacturer.is_empty() {
                 CHASSIS_MANUFACTURER.to_owned()

@@ -7,9 +7,6 @@ use crate::error::{Bound, FieldError, Rule};
 use crate::quantity::Quantity;
 use crate::vmi::{CpuTopology, RebootPolicy, Resources};
 
-/// KubeVirt's word for the architecture of this release.
-pub(super) const ARCHITECTURE: &str = "amd64";
-
 const MIB: u64 = 1024 * 1024;
 /// KubeVirt's lower bound of a memory request, and ours of guest memory.
 const MIN_MEMORY_BYTES: u64 = 1_000_000;

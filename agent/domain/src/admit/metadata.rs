@@ -12,6 +12,9 @@ use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
+/// The namespace of an object that names none.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+
 /// Longest DNS label.
 const MAX_LABEL_BYTES: usize = 63;
 
@@ -41,7 +44,7 @@ pub(super) struct Identity {
 }
 
 /// The uid that names the machine for its whole life.
-fn seed(metadata: &ObjectMeta) -> &str {
+pub(super) fn seed(metadata: &ObjectMeta) -> &str {
     let mut owners = metadata.owner_references.iter();
     let machine = owners.find(|owner| {
         owner.controller == Some(true)
@@ -51,12 +54,16 @@ fn seed(metadata: &ObjectMeta) -> &str {
     machine.map_or(metadata.uid.as_str(), |machine| machine.uid.as_str())
 }
 
-/// Fills in the namespace and judges the rest.
-pub(super) fn admit(metadata: &mut ObjectMeta, review: &mut Review<'_>) -> Option<Identity> {
-    let before = review.errors.len();
+/// Fills in the namespace.
+pub(super) fn default(metadata: &mut ObjectMeta) {
     if metadata.namespace.is_empty() {
-        "default".clone_into(&mut metadata.namespace);
+        DEFAULT_NAMESPACE.clone_into(&mut metadata.namespace);
     }
+}
+
+/// Judges names, labels, annotations and finalizers.
+pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> Option<Identity> {
+    let before = review.errors.len();
     if metadata.name.is_empty() {
         review.required("metadata.name", "name or generateName is required");
     } else if !is_dns_subdomain(&metadata.name) {
@@ -97,8 +104,9 @@ pub(super) fn admit(metadata: &mut ObjectMeta, review: &mut Review<'_>) -> Optio
 /// namespace where there is none. What KubeVirt reserves of a VMI's labels is not judged.
 #[must_use]
 pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
+    default(metadata);
     let mut review = Review::new(None, false);
-    admit(metadata, &mut review);
+    judge(metadata, &mut review);
     review.errors
 }
 

@@ -18,31 +18,29 @@ const READINESS: &str = "spec.readinessProbe";
 const MAX_WORDS: usize = 256;
 const MAX_COMMAND_BYTES: usize = 16 << 10;
 
-/// The probes, with KubeVirt's defaults filled in.
-pub(super) fn probes(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Probes {
-    let (mut liveness, mut readiness) = (spec.liveness_probe.take(), spec.readiness_probe.take());
-    let admitted = Probes {
-        liveness: liveness
-            .as_mut()
-            .and_then(|probe| self::probe(LIVENESS, probe, spec, review)),
-        readiness: readiness
-            .as_mut()
-            .and_then(|probe| self::probe(READINESS, probe, spec, review)),
+/// Reads the probes.
+pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Probes {
+    let mut read = |path: &str, probe: Option<&WireProbe>| {
+        probe.and_then(|probe| self::probe(path, probe, spec, review))
     };
-    if let Some(probe) = liveness
+    let probes = Probes {
+        liveness: read(LIVENESS, spec.liveness_probe.as_ref()),
+        readiness: read(READINESS, spec.readiness_probe.as_ref()),
+    };
+    if let Some(probe) = spec
+        .liveness_probe
         .as_ref()
         .filter(|probe| probe.success_threshold != 1)
     {
         let field = format!("{LIVENESS}.successThreshold");
         review.invalid(&field, &probe.success_threshold.to_string(), "must be 1");
     }
-    (spec.liveness_probe, spec.readiness_probe) = (liveness, readiness);
-    admitted
+    probes
 }
 
 fn probe(
     path: &str,
-    probe: &mut WireProbe,
+    probe: &WireProbe,
     spec: &VirtualMachineInstanceSpec,
     review: &mut Review<'_>,
 ) -> Option<Probe> {
@@ -57,20 +55,17 @@ fn probe(
     });
     Some(Probe {
         initial_delay: Duration::from_secs(initial_delay),
-        timeout: Duration::from_secs(defaulted(&mut probe.timeout_seconds, 1).into()),
-        period: Duration::from_secs(defaulted(&mut probe.period_seconds, 10).into()),
-        success_threshold: defaulted(&mut probe.success_threshold, 1),
-        failure_threshold: defaulted(&mut probe.failure_threshold, 3),
+        timeout: Duration::from_secs(positive(probe.timeout_seconds).into()),
+        period: Duration::from_secs(positive(probe.period_seconds).into()),
+        success_threshold: positive(probe.success_threshold),
+        failure_threshold: positive(probe.failure_threshold),
         question: question?,
     })
 }
 
-/// KubeVirt replaces whatever is less than 1.
-fn defaulted(value: &mut i32, default: i32) -> u32 {
-    if *value < 1 {
-        *value = default;
-    }
-    value.unsigned_abs()
+/// A number that is at least 1 once defaults were filled in.
+fn positive(value: i32) -> u32 {
+    value.max(1).unsigned_abs()
 }
 
 /// The one question that is asked.

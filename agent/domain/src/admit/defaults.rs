@@ -1,0 +1,58 @@
+//! Defaults: what is filled into a VMI before it is judged, as KubeVirt's mutating webhook does it.
+//!
+//! They are taken from the object, from the uid of its machine and from the node's configuration. Filling in never fails, and
+//! done again it changes nothing. What is malformed stays as it was written: the judges report it.
+
+use proto_node::vmi::{DomainSpec, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec};
+
+use super::metadata;
+use super::occasion::Occasion;
+use crate::derive::firmware_uuid;
+
+/// KubeVirt's default of `terminationGracePeriodSeconds`.
+pub(super) const GRACE_SECONDS: i64 = 30;
+
+/// Fills in what a VMI leaves open: its namespace, and its spec ([`default_spec`]).
+pub fn default_vmi(object: &mut VirtualMachineInstance, occasion: Occasion<'_>) {
+    let metadata = object.metadata.get_or_insert_default();
+    metadata::default(metadata);
+    if let Some(spec) = &mut object.spec {
+        default_spec(spec, metadata::seed(metadata), occasion);
+    }
+}
+
+/// Fills in what the spec of a VMI leaves open. Addresses and identities that nobody chose are derived from `seed`, the uid of
+/// the VirtualMachine, else of the VMI.
+pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion: Occasion<'_>) {
+    if let (true, Some(architecture)) = (spec.architecture.is_empty(), occasion.architecture()) {
+        architecture.clone_into(&mut spec.architecture);
+    }
+    spec.termination_grace_period_seconds
+        .get_or_insert(GRACE_SECONDS);
+    let probes = [&mut spec.liveness_probe, &mut spec.readiness_probe];
+    probes.into_iter().flatten().for_each(fill_probe);
+    if let Some(domain) = &mut spec.domain {
+        fill_identity(domain, seed);
+    }
+}
+
+/// KubeVirt replaces whatever is less than 1.
+fn fill_probe(probe: &mut Probe) {
+    for (value, default) in [
+        (&mut probe.timeout_seconds, 1),
+        (&mut probe.period_seconds, 10),
+        (&mut probe.success_threshold, 1),
+        (&mut probe.failure_threshold, 3),
+    ] {
+        if *value < 1 {
+            *value = default;
+        }
+    }
+}
+
+fn fill_identity(domain: &mut DomainSpec, seed: &str) {
+    let firmware = domain.firmware.get_or_insert_default();
+    if firmware.uuid.is_empty() {
+        firmware.uuid = firmware_uuid(seed);
+    }
+}
