@@ -235,10 +235,9 @@ fn admit_spec(
     let mut machine_identity = identity::judge(domain, review);
     machine_identity.base_board = given.base_board;
     let boot = boot::boot(domain, review);
-    let devices = domain.devices.get_or_insert_default();
-    let watchdog = life::watchdog(devices, review);
-    let panic_devices = life::panic_devices(devices, review);
-    let devices = devices.clone();
+    let devices = domain.devices.clone().unwrap_or_default();
+    let watchdog = life::watchdog(&devices, review);
+    let panic_devices = life::panic_devices(&devices, review);
     let order = boot_order::order(&devices, boot.as_ref(), review);
     check_device_count(&devices, review);
     pci::check(&devices, review);

@@ -3,6 +3,8 @@
 //! They are taken from the object, from the uid of its machine and from the node's configuration. Filling in never fails, and
 //! done again it changes nothing. What is malformed stays as it was written: the judges report it.
 
+mod devices;
+
 use proto_node::vmi::{DomainSpec, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
 use super::metadata;
@@ -33,6 +35,9 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
     probes.into_iter().flatten().for_each(fill_probe);
     if let Some(domain) = &mut spec.domain {
         fill_identity(domain, seed);
+        if let Some(devices) = &mut domain.devices {
+            devices::fill(devices);
+        }
     }
 }
 

@@ -7,10 +7,6 @@ use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{PanicDevices, WatchdogAction};
 
 const WATCHDOG: &str = "spec.domain.devices.watchdog";
-/// KubeVirt's default of `action`.
-const DEFAULT_ACTION: &str = "reset";
-/// What libvirt gives where no model is named.
-const DEFAULT_MODEL: &str = "isa";
 
 /// Whether the guest waits for an unpause before its first instruction. Unknown strategies were reported
 /// already.
@@ -28,10 +24,10 @@ pub(super) fn start_paused(spec: &VirtualMachineInstanceSpec, review: &mut Revie
     paused
 }
 
-/// The watchdog's action, with KubeVirt's default filled in. Unknown actions were reported already.
-pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option<WatchdogAction> {
-    let watchdog = devices.watchdog.as_mut()?;
-    let Some(model) = &mut watchdog.i6300esb else {
+/// The watchdog's action. Unknown actions were reported already.
+pub(super) fn watchdog(devices: &Devices, review: &mut Review<'_>) -> Option<WatchdogAction> {
+    let watchdog = devices.watchdog.as_ref()?;
+    let Some(model) = &watchdog.i6300esb else {
         review.push(
             FieldError::new(
                 format!("{WATCHDOG}.i6300esb"),
@@ -43,9 +39,6 @@ pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option
         );
         return None;
     };
-    if model.action.is_empty() {
-        DEFAULT_ACTION.clone_into(&mut model.action);
-    }
     match model.action.as_str() {
         "poweroff" => Some(WatchdogAction::PowerOff),
         "reset" => Some(WatchdogAction::Reset),
@@ -55,12 +48,9 @@ pub(super) fn watchdog(devices: &mut Devices, review: &mut Review<'_>) -> Option
 }
 
 /// The panic devices, one of each model at most. Unknown models were reported already.
-pub(super) fn panic_devices(devices: &mut Devices, review: &mut Review<'_>) -> PanicDevices {
+pub(super) fn panic_devices(devices: &Devices, review: &mut Review<'_>) -> PanicDevices {
     let mut all = PanicDevices::default();
-    for (index, device) in devices.panic_devices.iter_mut().enumerate() {
-        if device.model.is_empty() {
-            DEFAULT_MODEL.clone_into(&mut device.model);
-        }
+    for (index, device) in devices.panic_devices.iter().enumerate() {
         let there = match device.model.as_str() {
             "isa" => &mut all.isa,
             "pvpanic" => &mut all.pci,
