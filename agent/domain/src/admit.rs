@@ -12,6 +12,7 @@ mod cdi;
 mod claimed_devices;
 mod clock;
 mod cloud_init;
+mod container_image;
 mod cpu;
 mod data_volume;
 mod dedicated;
@@ -131,7 +132,8 @@ pub fn admit_container_disk(
             "must be Always, IfNotPresent or Never",
         );
     }
-    match volumes::container("containerDisk", &mut source, &mut review) {
+    defaults::fill_image(&mut source);
+    match volumes::container("containerDisk", &source, &mut review) {
         Some(disk) if review.errors.is_empty() => Ok(disk),
         _ => Err(review.errors),
     }
@@ -217,7 +219,7 @@ fn admit_spec(
     unsupported::check(spec, review);
     let termination_grace_period = grace_period(spec, review);
     let start_paused = life::start_paused(spec, review);
-    let disks = disks::disks(spec, review);
+    let disks = disks::judge(spec, review);
     let access_credentials = access::credentials(&spec.access_credentials, &spec.volumes, review);
     let mut interfaces = network::interfaces(spec, namespace, seed, review);
     // After the default network, which they may go over.

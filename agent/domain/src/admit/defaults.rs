@@ -4,9 +4,12 @@
 //! done again it changes nothing. What is malformed stays as it was written: the judges report it.
 
 mod devices;
+mod disks;
+mod text;
 
 use proto_node::vmi::{DomainSpec, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
+pub(super) use self::disks::{fill_image, fill_targets};
 use super::metadata;
 use super::occasion::Occasion;
 use crate::derive::firmware_uuid;
@@ -33,6 +36,7 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
         .get_or_insert(GRACE_SECONDS);
     let probes = [&mut spec.liveness_probe, &mut spec.readiness_probe];
     probes.into_iter().flatten().for_each(fill_probe);
+    disks::fill(spec);
     if let Some(domain) = &mut spec.domain {
         fill_identity(domain, seed);
         if let Some(devices) = &mut domain.devices {

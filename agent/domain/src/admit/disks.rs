@@ -1,8 +1,8 @@
 //! Volumes and the disks that show them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use proto_node::vmi::{Disk as WireDisk, DiskTarget, VirtualMachineInstanceSpec, Volume};
+use proto_node::vmi::{Disk as WireDisk, VirtualMachineInstanceSpec};
 
 use super::disk_bus::BUSES;
 use super::metadata::check_label;
@@ -15,30 +15,27 @@ use crate::name::Name;
 use crate::paths::PathUse;
 use crate::vmi::{Disk, DiskSource};
 
-/// KubeVirt's bound on the list of volumes, and ours on that of disks.
-const MAX_VOLUMES: usize = 256;
+/// KubeVirt's bound on the lists of volumes and of disks.
+pub(super) const MAX_VOLUMES: usize = 256;
 /// `VIRTIO_BLK_ID_BYTES`.
 pub(crate) const MAX_SERIAL_BYTES: usize = 20;
 /// KubeVirt's bound, for buses that have more room.
 const MAX_KUBEVIRT_SERIAL_BYTES: usize = 256;
 
-/// Reads volumes and disks together: KubeVirt's disk of a volume that no disk names is filled in.
-pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
+/// Reads volumes and disks together.
+pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Disk> {
     if !lists_fit(spec, review) {
         return Vec::new();
     }
-    let sources = volumes(&mut spec.volumes, review);
+    let sources = volumes(&spec.volumes, review);
     metadata_volume::check_service_accounts(&spec.volumes, &spec.service_account_name, review);
     let Some(devices) = spec
         .domain
-        .as_mut()
-        .and_then(|domain| domain.devices.as_mut())
+        .as_ref()
+        .and_then(|domain| domain.devices.as_ref())
     else {
         return Vec::new();
     };
-    let filesystems = devices.filesystems.iter();
-    let shared: BTreeSet<String> = filesystems.map(|shared| shared.name.clone()).collect();
-    add_implied(&mut devices.disks, &spec.volumes, shared);
     let volume_names: Vec<&str> = spec
         .volumes
         .iter()
@@ -46,7 +43,7 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
         .collect();
     let mut seen = BTreeMap::new();
     let mut disks = Vec::new();
-    for (index, disk) in devices.disks.iter_mut().enumerate() {
+    for (index, disk) in devices.disks.iter().enumerate() {
         let path = format!("spec.domain.devices.disks[{index}]");
         let read_only = shape(&path, index, disk, &mut seen, review);
         if !disk.name.is_empty() && !volume_names.contains(&disk.name.as_str()) {
@@ -74,14 +71,14 @@ pub(super) fn disks(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'
     disks
 }
 
-/// Judges disks without their volumes, and fills in their targets.
-pub(super) fn check_shapes(disks: &mut [WireDisk], review: &mut Review<'_>) {
+/// Judges disks without their volumes.
+pub(super) fn check_shapes(disks: &[WireDisk], review: &mut Review<'_>) {
     let lists = [("spec.domain.devices.disks", disks.len())];
     if !review.lists_fit(&lists, MAX_VOLUMES) {
         return;
     }
     let mut seen = BTreeMap::new();
-    for (index, disk) in disks.iter_mut().enumerate() {
+    for (index, disk) in disks.iter().enumerate() {
         let path = format!("spec.domain.devices.disks[{index}]");
         shape(&path, index, disk, &mut seen, review);
         disk_options::options(&path, disk, review);
@@ -92,7 +89,7 @@ pub(super) fn check_shapes(disks: &mut [WireDisk], review: &mut Review<'_>) {
 fn shape(
     path: &str,
     index: usize,
-    disk: &mut WireDisk,
+    disk: &WireDisk,
     seen: &mut BTreeMap<String, usize>,
     review: &mut Review<'_>,
 ) -> bool {
@@ -147,23 +144,8 @@ fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool
     review.lists_fit(&lists, MAX_VOLUMES)
 }
 
-/// A disk for every volume that neither a disk nor a file system names, but for targets of dumps. Listed twice, a volume
-/// still gets one.
-fn add_implied(disks: &mut Vec<WireDisk>, volumes: &[Volume], shared: BTreeSet<String>) {
-    let mut named = shared;
-    named.extend(disks.iter().map(|disk| disk.name.clone()));
-    for volume in volumes.iter().filter(|volume| volume.memory_dump.is_none()) {
-        if !volume.name.is_empty() && named.insert(volume.name.clone()) {
-            disks.push(WireDisk {
-                name: volume.name.clone(),
-                ..WireDisk::default()
-            });
-        }
-    }
-}
-
-/// Fills in the target of a disk and answers whether the guest may only read.
-fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
+/// Judges the target of a disk and answers whether the guest may only read.
+fn target(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> bool {
     let targets = [
         disk.disk.is_some(),
         disk.lun.is_some(),
@@ -176,14 +158,7 @@ fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
             format!("{path} can only have a single target type defined"),
         ));
     }
-    if let Some(cdrom) = &mut disk.cdrom {
-        cdrom.readonly.get_or_insert(true);
-        if cdrom.tray.is_empty() {
-            "closed".clone_into(&mut cdrom.tray);
-        }
-        if cdrom.bus.is_empty() {
-            "sata".clone_into(&mut cdrom.bus);
-        }
+    if let Some(cdrom) = &disk.cdrom {
         if cdrom.bus == "virtio" {
             review.invalid(
                 &format!("{path}.cdrom.bus"),
@@ -200,13 +175,13 @@ fn target(path: &str, disk: &mut WireDisk, review: &mut Review<'_>) -> bool {
         check_bus(path, "lun", &lun.bus, review);
         return lun.readonly;
     }
-    let target = disk.disk.get_or_insert_with(DiskTarget::default);
-    let field = format!("{path}.disk.bus");
-    if target.bus.is_empty() {
-        "virtio".clone_into(&mut target.bus);
-    } else if check_bus(path, "disk", &target.bus, review) && target.bus != "virtio" {
-        let bus = target.bus.clone();
-        review.substitute(field, &bus, "bus");
+    let Some(target) = &disk.disk else {
+        return false;
+    };
+    if check_bus(path, "disk", &target.bus, review)
+        && !["", "virtio"].contains(&target.bus.as_str())
+    {
+        review.substitute(format!("{path}.disk.bus"), &target.bus, "bus");
     }
     target.readonly
 }

@@ -65,7 +65,7 @@ pub(super) const fn pull_policy(is_latest: bool) -> &'static str {
 }
 
 /// Whether text names what may change: no digest, and the tag `latest` or none.
-pub(super) fn is_latest(image: &RegistryImage) -> bool {
+fn is_latest(image: &RegistryImage) -> bool {
     image.reference == "latest"
 }
 

@@ -5,6 +5,7 @@ use proto_node::core::PersistentVolumeClaim;
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{VirtualMachineInstancePreset, VirtualMachineInstancePresetSpec};
 
+use super::defaults::fill_targets;
 use super::review::Review;
 use super::scheduling::check_selector;
 use super::{boot, cdi, disks, metadata, rules, volume_claim};
@@ -52,7 +53,8 @@ pub fn judge_preset(object: &VirtualMachineInstancePreset) -> Vec<FieldError> {
             // Judged alone: no machine is made of a preset.
             let _ = boot::boot(&domain, &mut review);
             if let Some(devices) = &mut domain.devices {
-                disks::check_shapes(&mut devices.disks, &mut review);
+                fill_targets(&mut devices.disks);
+                disks::check_shapes(&devices.disks, &mut review);
             }
         }
         None => review.required("spec.domain", "missing domain."),

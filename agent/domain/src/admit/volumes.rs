@@ -4,30 +4,26 @@ use std::collections::BTreeMap;
 
 use proto_node::vmi::{ContainerDiskSource, HostDisk, Volume};
 
-use super::boot::{image_location, path_and_reference};
 use super::cloud_init::cloud_init;
 use super::metadata::check_label;
 use super::path::{host_path, image_path};
 use super::review::{Review, unique};
-use super::{data_volume, image_reference, metadata_volume};
+use super::{container_image, data_volume, metadata_volume};
 use crate::cloud_init::CloudInitKind;
 use crate::error::{FieldError, Rule};
 use crate::paths::PathUse;
 use crate::quantity::Quantity;
-use crate::vmi::{ContainerDisk, ContainerImage, DiskSource, ImageArchive, PullPolicy};
+use crate::vmi::{ContainerDisk, DiskSource, PullPolicy};
 
 const MIB: u64 = 1024 * 1024;
 /// Largest image that is made: far beyond every file system, far below every overflow.
 const MAX_CAPACITY_BYTES: u64 = 1 << 50;
 
 /// The sources of the volumes that are in order, by name.
-pub(super) fn volumes(
-    volumes: &mut [Volume],
-    review: &mut Review<'_>,
-) -> BTreeMap<String, DiskSource> {
+pub(super) fn volumes(volumes: &[Volume], review: &mut Review<'_>) -> BTreeMap<String, DiskSource> {
     let mut sources = BTreeMap::new();
     let mut seen = BTreeMap::new();
-    for (index, volume) in volumes.iter_mut().enumerate() {
+    for (index, volume) in volumes.iter().enumerate() {
         let path = format!("spec.volumes[{index}]");
         let legal = unique(
             &path,
@@ -57,7 +53,7 @@ pub(super) fn volumes(
 }
 
 /// What the one source of a volume means.
-fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<DiskSource> {
+fn source(path: &str, volume: &Volume, review: &mut Review<'_>) -> Option<DiskSource> {
     if let Some(disk) = &volume.host_disk {
         host_disk(&format!("{path}.hostDisk"), disk, review)
     } else if let Some(disk) = &volume.empty_disk {
@@ -65,8 +61,8 @@ fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<Di
         capacity(&field, &disk.capacity, review).map(|bytes| DiskSource::Empty {
             capacity_bytes: bytes / MIB * MIB,
         })
-    } else if let Some(disk) = &mut volume.container_disk {
-        container_disk(&format!("{path}.containerDisk"), disk, review)
+    } else if let Some(disk) = &volume.container_disk {
+        container(&format!("{path}.containerDisk"), disk, review).map(DiskSource::Container)
     } else if let Some(wire) = &volume.cloud_init_no_cloud {
         let path = format!("{path}.cloudInitNoCloud");
         cloud_init(&path, CloudInitKind::NoCloud, wire, review).map(DiskSource::CloudInit)
@@ -91,72 +87,10 @@ fn source(path: &str, volume: &mut Volume, review: &mut Review<'_>) -> Option<Di
     }
 }
 
-/// Transports of skopeo that are not read.
-const OTHER_TRANSPORTS: [&str; 4] = [
-    "docker-daemon:",
-    "containers-storage:",
-    "http://",
-    "https://",
-];
-
-fn container_disk(
-    path: &str,
-    wire: &mut ContainerDiskSource,
-    review: &mut Review<'_>,
-) -> Option<DiskSource> {
-    container(path, wire, review).map(DiskSource::Container)
-}
-
-/// The image that a text names, and whether it may mean another tomorrow.
-fn container_image(
-    field: &str,
-    text: &str,
-    review: &mut Review<'_>,
-) -> Option<(ContainerImage, bool)> {
-    if OTHER_TRANSPORTS
-        .iter()
-        .any(|prefix| text.starts_with(prefix))
-    {
-        let message = "such images are not read: use a name in a registry, oci:PATH[:REF], oci-archive:PATH[:REF], docker-archive:PATH[:REF] or dir:PATH on the node (skopeo copy makes them), or hostDisk for a disk of the node";
-        review.unable(field, text, message);
-        return None;
-    }
-    if text.starts_with("oci:") {
-        let location = image_location(field, text, review)?;
-        return Some((ContainerImage::Layout(location), false));
-    }
-    if let Some(path) = text.strip_prefix("dir:") {
-        let path = host_path(field, path, PathUse::Boot, review)?;
-        return Some((ContainerImage::Directory(path), false));
-    }
-    let archives = [("oci-archive:", false), ("docker-archive:", true)];
-    for (prefix, is_docker) in archives {
-        if let Some(rest) = text.strip_prefix(prefix) {
-            let (path, reference) = path_and_reference(field, (text, rest), review)?;
-            let archive = ImageArchive {
-                is_docker,
-                path,
-                reference,
-            };
-            return Some((ContainerImage::Archive(archive), false));
-        }
-    }
-    match image_reference::parse(text) {
-        Ok(image) => {
-            let is_latest = image_reference::is_latest(&image);
-            Some((ContainerImage::Registry(image), is_latest))
-        }
-        Err(rule) => {
-            review.unable(field, text, rule);
-            None
-        }
-    }
-}
-
 /// Reads a disk in an image; `path` is that of its source.
 pub(super) fn container(
     path: &str,
-    wire: &mut ContainerDiskSource,
+    wire: &ContainerDiskSource,
     review: &mut Review<'_>,
 ) -> Option<ContainerDisk> {
     let inner = match wire.path.as_str() {
@@ -166,11 +100,7 @@ pub(super) fn container(
     if wire.image.is_empty() {
         return None;
     }
-    let (image, is_latest) = container_image(&format!("{path}.image"), &wire.image, review)?;
-    if wire.image_pull_policy.is_empty() {
-        let default = image_reference::pull_policy(is_latest);
-        default.clone_into(&mut wire.image_pull_policy);
-    }
+    let image = container_image::judge(&format!("{path}.image"), &wire.image, review)?;
     Some(ContainerDisk {
         name: wire.image.clone(),
         image,

@@ -297,6 +297,23 @@ fn every_malformed_manifest_is_refused_with_one_error_at_its_field() {
     }
 }
 
+/// As under KubeVirt, whose mutating webhook gives volumes their disks before the validating one counts.
+#[test]
+fn disks_that_volumes_get_count_for_the_bound_of_the_list() {
+    let volumes: Vec<Value> = (0..200)
+        .map(|index| json!({"name": format!("v{index}"), "emptyDisk": {"capacity": "1Gi"}}))
+        .collect();
+    let disks: Vec<Value> = (0..57)
+        .map(|index| json!({"name": format!("d{index}")}))
+        .collect();
+    let errors = refused(&[
+        ("/spec/volumes", json!(volumes)),
+        ("/spec/domain/devices/disks", json!(disks)),
+    ]);
+    let wanted = "spec.domain.devices.disks: Invalid value: \"257\": spec.domain.devices.disks list exceeds the 256 element limit in length";
+    assert_eq!(errors.first().map(String::as_str), Some(wanted));
+}
+
 #[test]
 fn endless_lists_and_names_cost_little_and_say_little() {
     let volumes: Vec<Value> = (0..100_000)
