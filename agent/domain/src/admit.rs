@@ -118,7 +118,7 @@ pub fn admit_container_disk(
     namespace: &str,
     caps: &NodeCaps,
 ) -> Result<ContainerDisk, Vec<FieldError>> {
-    let mut review = Review::new(Some(caps), true);
+    let mut review = Review::new(Occasion::New(caps));
     review.namespace = namespace.to_owned();
     if source.image.is_empty() {
         review.required("image", "names the image");
@@ -144,7 +144,7 @@ fn admit(
     occasion: Occasion<'_>,
 ) -> Result<Admitted, Vec<FieldError>> {
     default_vmi(&mut object, occasion);
-    let mut review = Review::new(occasion.caps(), occasion.is_new());
+    let mut review = Review::new(occasion);
     // The status is the node's own.
     rules::check(&object, &["status"], &mut review);
     let identity = object
@@ -285,16 +285,16 @@ fn admit_spec(
 
 /// Refuses another architecture than the node's.
 fn architecture(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    let (here, whose) = match review.caps {
-        Some(caps) => (
+    let (here, whose) = match review.occasion {
+        Occasion::New(caps) => (
             caps.architecture.clone(),
             format!("node {:?} is {}", caps.node_name, caps.architecture),
         ),
-        None if review.is_new => (
+        Occasion::NewAnywhere => (
             ARCHITECTURE.to_owned(),
             format!("this release runs on {ARCHITECTURE}"),
         ),
-        None => return,
+        Occasion::Stored => return,
     };
     if spec.architecture != here {
         let error = FieldError::new("spec.architecture", Rule::Invalid, whose)

@@ -115,7 +115,7 @@ impl Given<'_> {
             self.text.as_bytes().to_vec()
         };
         // What runs was admitted already.
-        if data.len() > MAX_INLINE_BYTES && review.is_new {
+        if data.len() > MAX_INLINE_BYTES && review.is_new() {
             let message = format!(
                 "{path} {} exceeds {MAX_INLINE_BYTES} byte limit. Should use {} for larger data.",
                 self.what, self.secret_field

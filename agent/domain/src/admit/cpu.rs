@@ -116,7 +116,7 @@ fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
         }
         let known = match feature_named(&feature.name) {
             Some(known) => known.to_owned(),
-            None if review.is_new && !feature.name.is_empty() => {
+            None if review.is_new() && !feature.name.is_empty() => {
                 review.push(unknown_feature(path, &feature.name));
                 continue;
             }

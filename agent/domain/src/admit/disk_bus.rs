@@ -16,7 +16,7 @@ pub(super) fn check(path: &str, disk: &WireDisk, review: &mut Review<'_>) {
     let target = disk.disk.as_ref().map(|target| &target.bus);
     let cdrom = disk.cdrom.as_ref().map(|cdrom| &cdrom.bus);
     let bus = cdrom.or(target).map_or("", String::as_str);
-    if !review.is_new || bus == "virtio" || !BUSES.contains(&bus) {
+    if !review.is_new() || bus == "virtio" || !BUSES.contains(&bus) {
         return;
     }
     if disk.dedicated_io_thread == Some(true) {

@@ -41,7 +41,7 @@ pub(super) fn names(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
 }
 
 fn check_policy(policy: &str, review: &mut Review<'_>) {
-    if review.is_new && !policy.is_empty() && !POLICIES.contains(&policy) {
+    if review.is_new() && !policy.is_empty() && !POLICIES.contains(&policy) {
         let message = format!(
             "DNSPolicy: {policy} is not supported, valid values: [{} ]",
             POLICIES.join(" ")
@@ -52,7 +52,7 @@ fn check_policy(policy: &str, review: &mut Review<'_>) {
 
 /// A policy of no servers needs those that are to be asked instead.
 fn check_servers_are_there(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
-    if spec.dns_policy != "None" || !review.is_new {
+    if spec.dns_policy != "None" || !review.is_new() {
         return true;
     }
     let (path, message) = match &spec.dns_config {
@@ -72,7 +72,7 @@ fn check_servers_are_there(spec: &VirtualMachineInstanceSpec, review: &mut Revie
 
 /// KubeVirt names the fields by these bare words.
 fn check_config(config: &DnsConfig, review: &mut Review<'_>) {
-    if !review.is_new {
+    if !review.is_new() {
         return;
     }
     let servers = &config.nameservers;

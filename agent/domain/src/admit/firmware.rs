@@ -16,7 +16,7 @@ pub(super) fn bootloader(domain: &DomainSpec, review: &mut Review<'_>) -> Bootlo
     let Some(efi) = &given.efi else {
         require(
             BOOTLOADER,
-            review.caps.and_then(|caps| caps.firmware.bios.clone()),
+            review.caps().and_then(|caps| caps.firmware.bios.clone()),
             review,
         );
         let serial = given.bios.and_then(|bios| bios.use_serial);
@@ -24,7 +24,7 @@ pub(super) fn bootloader(domain: &DomainSpec, review: &mut Review<'_>) -> Bootlo
             serial: serial.unwrap_or(true),
         };
     };
-    let lack = review.caps.and_then(|caps| caps.firmware.efi.clone());
+    let lack = review.caps().and_then(|caps| caps.firmware.efi.clone());
     require(&format!("{BOOTLOADER}.efi"), lack, review);
     Bootloader::Efi {
         persistent: efi.persistent.unwrap_or(false),

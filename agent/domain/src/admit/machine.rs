@@ -120,7 +120,7 @@ pub(super) fn memory(
         );
         return None;
     };
-    if let Some(caps) = review.caps
+    if let Some(caps) = review.caps()
         && value > caps.memory_bytes
     {
         let (node, has) = (&caps.node_name, caps.memory_bytes / MIB);

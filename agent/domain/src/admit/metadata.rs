@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstanceSpec;
 
+use super::occasion::Occasion;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
 use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
@@ -105,7 +106,7 @@ pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> Option<Id
 #[must_use]
 pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
     default(metadata);
-    let mut review = Review::new(None, false);
+    let mut review = Review::new(Occasion::Stored);
     judge(metadata, &mut review);
     review.errors
 }
@@ -145,7 +146,7 @@ fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
 
 /// The labels that `nodeSelector` asks for must be on this node.
 fn check_node_selector(selector: &BTreeMap<String, String>, review: &mut Review<'_>) {
-    let Some(caps) = review.caps else { return };
+    let Some(caps) = review.caps() else { return };
     for (key, value) in selector {
         if caps.labels.get(key) != Some(value) {
             let has = caps
@@ -193,7 +194,7 @@ fn check_labels(labels: &BTreeMap<String, String>, review: &mut Review<'_>) {
         } else if !value.is_empty() && !is_name_part(value) {
             review.invalid("metadata.labels", value, LABEL_VALUE_RULE);
         }
-        if review.is_new && RESERVED_LABELS.contains(&key.as_str()) {
+        if review.is_new() && RESERVED_LABELS.contains(&key.as_str()) {
             review.invalid(
                 "metadata.labels",
                 key,

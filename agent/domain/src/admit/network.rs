@@ -252,7 +252,7 @@ fn configured(
         .split_once('/')
         .filter(|(space, _)| *space == namespace)
         .map_or(text, |(_, name)| name);
-    let Some(caps) = review.caps else {
+    let Some(caps) = review.caps() else {
         return Some(NetworkName(short.to_owned()));
     };
     let known = [text, short]

@@ -17,6 +17,11 @@ pub enum Occasion<'a> {
 }
 
 impl<'a> Occasion<'a> {
+    /// It is new: on a node, if there is one to ask.
+    pub(super) fn creation(caps: Option<&'a NodeCaps>) -> Self {
+        caps.map_or(Self::NewAnywhere, Self::New)
+    }
+
     /// The node, if it is one's.
     pub(super) const fn caps(self) -> Option<&'a NodeCaps> {
         match self {

@@ -41,7 +41,7 @@ pub(super) fn refused(
     wanted: PathUse,
     review: &Review<'_>,
 ) -> Option<FieldError> {
-    let caps = review.caps?;
+    let caps = review.caps()?;
     let namespace = &review.namespace;
     let refusal = caps.paths.judge(namespace, path, wanted).err()?;
     let message = format!(

@@ -6,6 +6,7 @@ use proto_node::tame;
 use proto_node::vmi::FeatureState;
 
 use crate::admit::admitted::Remark;
+use crate::admit::occasion::Occasion;
 use crate::caps::NodeCaps;
 use crate::error::{Bound, FieldError, Rule};
 
@@ -18,15 +19,13 @@ const MAX_VCPUS: u32 = 4096;
 /// Longer texts are cut: they quote what callers wrote.
 const MAX_TEXT_CHARS: usize = 1000;
 
-/// Collects findings. Without `caps` only what does not depend on the node is judged.
+/// Collects findings. Without a node only what does not depend on it is judged.
 pub(super) struct Review<'a> {
-    pub(super) caps: Option<&'a NodeCaps>,
+    pub(super) occasion: Occasion<'a>,
     /// The VMI's namespace.
     pub(super) namespace: String,
     /// The VMI would have the pod network, which the node has not.
     pub(super) lacks_pod_network: bool,
-    /// The object is its caller's, who may not write what is the server's.
-    pub(super) is_new: bool,
     pub(super) errors: Vec<FieldError>,
     pub(super) warnings: Vec<String>,
     pub(super) ignored: Vec<Remark>,
@@ -34,12 +33,11 @@ pub(super) struct Review<'a> {
 }
 
 impl<'a> Review<'a> {
-    pub(super) fn new(caps: Option<&'a NodeCaps>, is_new: bool) -> Self {
+    pub(super) fn new(occasion: Occasion<'a>) -> Self {
         Self {
-            caps,
+            occasion,
             namespace: String::from("default"),
             lacks_pod_network: false,
-            is_new,
             errors: Vec::new(),
             warnings: Vec::new(),
             ignored: Vec::new(),
@@ -47,12 +45,22 @@ impl<'a> Review<'a> {
         }
     }
 
+    /// The node, if the object is admitted on one.
+    pub(super) const fn caps(&self) -> Option<&'a NodeCaps> {
+        self.occasion.caps()
+    }
+
+    /// The object is its caller's, who may not write what is the server's.
+    pub(super) const fn is_new(&self) -> bool {
+        self.occasion.is_new()
+    }
+
     /// The most vCPUs that a VMI may have. What runs already has as many as it has.
     pub(super) fn max_vcpus(&self) -> u32 {
-        match self.caps {
-            Some(caps) => caps.max_vcpus,
-            None if self.is_new => MAX_VCPUS,
-            None => u32::MAX,
+        match self.occasion {
+            Occasion::New(caps) => caps.max_vcpus,
+            Occasion::NewAnywhere => MAX_VCPUS,
+            Occasion::Stored => u32::MAX,
         }
     }
 
@@ -121,7 +129,7 @@ impl<'a> Review<'a> {
             &format!("{what} {asked:?} is provided as virtio"),
             MAX_TEXT_CHARS,
         );
-        if self.caps.is_some_and(|caps| caps.refuse_substitution) {
+        if self.caps().is_some_and(|caps| caps.refuse_substitution) {
             self.push(
                 FieldError::new(
                     path,

@@ -25,7 +25,7 @@ pub(super) fn check<M: Message + Name>(object: &M, left_out: &[&str], review: &m
             Children::LeftOut => false,
             Children::Unread => {
                 unread.get_or_insert_with(|| field.path.to_owned());
-                review.is_new
+                review.is_new()
             }
         }
     });

@@ -21,7 +21,7 @@ pub(super) fn base_board(
     review: &mut Review<'_>,
 ) -> BaseBoard {
     let mut manufacturer = annotations.get(MANUFACTURER).cloned().unwrap_or_default();
-    if review.is_new {
+    if review.is_new() {
         if let Some(text) = annotations.get(SIDECARS) {
             check_sidecars(text, review);
         }

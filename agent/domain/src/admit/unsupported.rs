@@ -15,7 +15,7 @@ const VIDEO_MODELS: [&str; 5] = ["vga", "cirrus", "virtio", "ramfb", "bochs"];
 
 /// Judges what is new; what runs is left alone. Disks and volumes are as they were written.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    if !review.is_new {
+    if !review.is_new() {
         return;
     }
     without_effect::check(spec, review);

@@ -8,6 +8,7 @@ use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
 use super::admitted::{Admitted, Remark};
+use super::occasion::Occasion;
 use super::review::Review;
 use super::{cdi, rules};
 use crate::caps::NodeCaps;
@@ -50,7 +51,7 @@ pub fn admit_virtual_machine(
     caps: Option<&NodeCaps>,
     find: FindKit<'_>,
 ) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
-    let mut review = Review::new(caps, true);
+    let mut review = Review::new(Occasion::creation(caps));
     // Metadata is judged for all kinds alike, the status is the controller's, the template is judged as a VMI.
     let left_out = ["metadata", "status", "spec.template"];
     rules::check(&object, &left_out, &mut review);

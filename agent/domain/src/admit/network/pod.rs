@@ -33,10 +33,10 @@ pub(super) fn attach_by_default(spec: &mut VirtualMachineInstanceSpec, review: &
     };
     let says_nothing = devices.interfaces.is_empty() && spec.networks.is_empty();
     let wanted = devices.autoattach_pod_interface;
-    if !review.is_new || !says_nothing || wanted == Some(false) {
+    if !review.is_new() || !says_nothing || wanted == Some(false) {
         return;
     }
-    match review.caps {
+    match review.caps() {
         Some(caps) if caps.pod_network.is_none() => {
             let node = caps.node_name.clone();
             review.lacks_pod_network = true;
@@ -97,7 +97,7 @@ pub(super) fn networks(
     pod: &PodNetwork,
     review: &mut Review<'_>,
 ) -> Option<PodNetworks> {
-    let caps = review.caps;
+    let caps = review.caps();
     if let Some(caps) = caps.filter(|caps| caps.pod_network.is_none()) {
         review.push(switched_off(&format!("{path}.pod"), &caps.node_name));
         return None;

@@ -18,7 +18,7 @@ pub(in crate::admit) fn without_walls(
     let Some(value) = annotations.get(NETWORK_WALLS_ANNOTATION) else {
         return false;
     };
-    if review.is_new && ![OFF, ON].contains(&value.as_str()) {
+    if review.is_new() && ![OFF, ON].contains(&value.as_str()) {
         let path = format!("metadata.annotations[{NETWORK_WALLS_ANNOTATION}]");
         review.invalid(&path, value, "must be on or off");
     }
