@@ -211,7 +211,6 @@ fn admit_spec(
     review: &mut Review<'_>,
 ) -> Option<Vmi> {
     let identity = given.identity;
-    let seed = identity.map_or("", |identity| identity.seed.as_str());
     let namespace = identity.map_or(DEFAULT_NAMESPACE, |identity| identity.namespace.as_str());
     review.namespace = namespace.to_owned();
     architecture(spec, review);
@@ -221,8 +220,7 @@ fn admit_spec(
     let start_paused = life::start_paused(spec, review);
     let disks = disks::judge(spec, review);
     let access_credentials = access::credentials(&spec.access_credentials, &spec.volumes, review);
-    let mut interfaces = network::interfaces(spec, namespace, seed, review);
-    // After the default network, which they may go over.
+    let mut interfaces = network::judge(spec, review);
     let probes = probes::judge(spec, review);
     let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();

@@ -5,6 +5,7 @@
 
 mod devices;
 mod disks;
+mod networks;
 mod text;
 
 use proto_node::vmi::{DomainSpec, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -37,6 +38,7 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
     let probes = [&mut spec.liveness_probe, &mut spec.readiness_probe];
     probes.into_iter().flatten().for_each(fill_probe);
     disks::fill(spec);
+    networks::fill(spec, seed, occasion);
     if let Some(domain) = &mut spec.domain {
         fill_identity(domain, seed);
         if let Some(devices) = &mut domain.devices {

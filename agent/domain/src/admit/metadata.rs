@@ -39,12 +39,10 @@ pub(super) struct Identity {
     pub(super) uid: Uid,
     pub(super) namespace: Namespace,
     pub(super) name: Name,
-    /// What is unknown of the machine is derived from this: the uid of the VirtualMachine that it belongs to, so that all
-    /// its VMIs are the same machine to their guest; its own where it belongs to none.
-    pub(super) seed: String,
 }
 
-/// The uid that names the machine for its whole life.
+/// The uid that names the machine for its whole life, from which is derived what is unknown of it: that of the VirtualMachine
+/// that it belongs to, so that all its VMIs are the same machine to their guest; its own where it belongs to none.
 pub(super) fn seed(metadata: &ObjectMeta) -> &str {
     let mut owners = metadata.owner_references.iter();
     let machine = owners.find(|owner| {
@@ -97,7 +95,6 @@ pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> Option<Id
         uid: Uid(metadata.uid.clone()),
         namespace: Namespace(metadata.namespace.clone()),
         name: Name(metadata.name.clone()),
-        seed: seed(metadata).to_owned(),
     })
 }
 

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
 use self::pod::PodNetworks;
+pub(super) use self::pod::{lacks_default, wants_default};
 pub use self::walls::NETWORK_WALLS_ANNOTATION;
 pub(super) use self::walls::without_walls;
 use super::disks::list_of;
 use super::pci;
 use super::review::Review;
-use crate::derive::mac_address;
 use crate::error::{Bound, FieldError, Rule};
 use crate::name::{MacAddress, Name, NetworkName};
 use crate::pod::Attachment;
@@ -26,7 +26,7 @@ const MODELS: &[&str] = &[
 ];
 
 /// More than fit into any machine; bounds the work on a hostile manifest.
-const MAX_NETWORKS: usize = 256;
+pub(super) const MAX_NETWORKS: usize = 256;
 
 /// Most queue pairs of an interface, and of all interfaces: each costs the host a descriptor (two with
 /// vhost-net), and the VMM is handed 64 at most.
@@ -44,45 +44,87 @@ enum Joined {
     Refused,
 }
 
-/// Reads networks and interfaces together, filling in the default network, models and MAC addresses. Addresses that nobody
-/// chose are derived from `seed`, the uid of the VirtualMachine, else of the VMI.
-pub(super) fn interfaces(
-    spec: &mut VirtualMachineInstanceSpec,
-    namespace: &str,
-    seed: &str,
-    review: &mut Review<'_>,
-) -> Vec<Interface> {
+/// Reads networks and interfaces together.
+pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Vec<Interface> {
     if !lists_fit(spec, review) {
         return Vec::new();
     }
-    pod::attach_by_default(spec, review);
-    let networks = networks(&spec.networks, namespace, review);
-    let Some(devices) = spec
-        .domain
-        .as_mut()
-        .and_then(|domain| domain.devices.as_mut())
-    else {
+    pod::check_default(spec, review);
+    let networks = networks(&spec.networks, review);
+    let domain = spec.domain.as_ref();
+    let Some(devices) = domain.and_then(|domain| domain.devices.as_ref()) else {
         return Vec::new();
     };
     let untyped = spec.networks.iter();
     let untyped = untyped.filter(|it| it.pod.is_none() && it.multus.is_none());
-    let without_pod: BTreeSet<&str> = untyped.map(|it| it.name.as_str()).collect();
-    let mut seen = BTreeSet::new();
-    let mut macs = BTreeMap::new();
+    let mut judged = JudgedInterfaces {
+        without_pod: untyped.map(|it| it.name.as_str()).collect(),
+        networks,
+        names: BTreeSet::new(),
+        macs: BTreeMap::new(),
+    };
     let mut interfaces = Vec::new();
-    for (index, interface) in devices.interfaces.iter_mut().enumerate() {
+    for (index, interface) in devices.interfaces.iter().enumerate() {
         let path = format!("spec.domain.devices.interfaces[{index}]");
-        let is_its_own = check_name(&path, &interface.name, &mut seen, review);
-        check_binding(&path, interface, review);
-        check_state(&path, interface, networks.get(&interface.name), review);
-        model(&path, interface, review);
-        // Interfaces of one name have one derived address. The name was reported already; the address is no second mistake.
-        let check_duplicate = is_its_own || !interface.mac_address.is_empty();
-        let mac = mac(&path, interface, seed, review);
-        if let Some(mac) = mac
-            && check_duplicate
-            && let Some(other) = macs.insert(mac, path.clone())
-        {
+        interfaces.extend(judged.judge(&path, interface, review));
+    }
+    check_idle(&spec.networks, &devices.interfaces, review);
+    interfaces
+}
+
+/// What interfaces are judged on, and those that were judged.
+struct JudgedInterfaces<'a> {
+    networks: BTreeMap<String, Joined>,
+    /// Names of networks without a type that has a place here.
+    without_pod: BTreeSet<&'a str>,
+    names: BTreeSet<String>,
+    /// Addresses, each with the path of its interface.
+    macs: BTreeMap<MacAddress, String>,
+}
+
+impl JudgedInterfaces<'_> {
+    /// Reads an interface; nothing when it is refused, or when the guest does not get it.
+    fn judge(
+        &mut self,
+        path: &str,
+        interface: &WireInterface,
+        review: &mut Review<'_>,
+    ) -> Option<Interface> {
+        check_name(path, &interface.name, &mut self.names, review);
+        check_binding(path, interface, review);
+        check_state(path, interface, self.networks.get(&interface.name), review);
+        check_model(path, interface, review);
+        let mac = self.mac(path, interface, review);
+        let Some(joined) = self.networks.get(&interface.name) else {
+            if !interface.name.is_empty() {
+                self.without_network(path, interface, review);
+            }
+            return None;
+        };
+        if self.without_pod.contains(interface.name.as_str()) {
+            pod::check_masquerade(path, interface, review);
+        }
+        let attachment = attachment(path, interface, joined, review);
+        let both = attachment.zip(mac).filter(|_| interface.state != ABSENT);
+        both.map(|(attachment, mac)| Interface {
+            name: Name(interface.name.clone()),
+            mac,
+            pci_address: pci::parse(&interface.pci_address).ok().flatten(),
+            attachment,
+            queues: 1,
+            link_down: interface.state == "down",
+        })
+    }
+
+    /// The address of an interface, which no other has.
+    fn mac(
+        &mut self,
+        path: &str,
+        interface: &WireInterface,
+        review: &mut Review<'_>,
+    ) -> Option<MacAddress> {
+        let mac = mac(path, interface, review)?;
+        if let Some(other) = self.macs.insert(mac, path.to_owned()) {
             let error = FieldError::new(
                 format!("{path}.macAddress"),
                 Rule::Duplicate,
@@ -92,36 +134,19 @@ pub(super) fn interfaces(
             .beyond(Bound::Release);
             review.push(error);
         }
-        match (networks.get(&interface.name), mac) {
-            (None, _) if !interface.name.is_empty() => {
-                let names: Vec<&str> = networks.keys().map(String::as_str).collect();
-                let message = format!("{path}.name '{}' not found.", interface.name);
-                let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message)
-                    .value(&interface.name)
-                    .fix(format!("networks: {}", list_of(&names)));
-                review.push(error);
-                pod::check_masquerade(&path, interface, review);
-            }
-            (Some(joined), mac) => {
-                if without_pod.contains(interface.name.as_str()) {
-                    pod::check_masquerade(&path, interface, review);
-                }
-                let attachment = attachment(&path, interface, joined, review);
-                let both = attachment.zip(mac).filter(|_| interface.state != ABSENT);
-                interfaces.extend(both.map(|(attachment, mac)| Interface {
-                    name: Name(interface.name.clone()),
-                    mac,
-                    pci_address: pci::parse(&interface.pci_address).ok().flatten(),
-                    attachment,
-                    queues: 1,
-                    link_down: interface.state == "down",
-                }));
-            }
-            _ => {}
-        }
+        Some(mac)
     }
-    check_idle(&spec.networks, &devices.interfaces, review);
-    interfaces
+
+    /// An interface that no network has the name of.
+    fn without_network(&self, path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+        let names: Vec<&str> = self.networks.keys().map(String::as_str).collect();
+        let message = format!("{path}.name '{}' not found.", interface.name);
+        let error = FieldError::new(format!("{path}.name"), Rule::Invalid, message)
+            .value(&interface.name)
+            .fix(format!("networks: {}", list_of(&names)));
+        review.push(error);
+        pod::check_masquerade(path, interface, review);
+    }
 }
 
 /// What an interface joins; nothing when it is refused.
@@ -191,11 +216,7 @@ fn check_idle(networks: &[Network], interfaces: &[WireInterface], review: &mut R
 }
 
 /// What each network stands for, by name.
-fn networks(
-    networks: &[Network],
-    namespace: &str,
-    review: &mut Review<'_>,
-) -> BTreeMap<String, Joined> {
+fn networks(networks: &[Network], review: &mut Review<'_>) -> BTreeMap<String, Joined> {
     pod::check_single(networks, review);
     let mut joined = BTreeMap::new();
     for (index, network) in networks.iter().enumerate() {
@@ -217,7 +238,7 @@ fn networks(
         let meaning = match (&network.multus, &network.pod) {
             (Some(multus), None) if count == 1 => {
                 let field = format!("{path}.multus.networkName");
-                configured(&field, &multus.network_name, namespace, review)
+                configured(&field, &multus.network_name, review)
                     .map_or(Joined::Refused, Joined::Configured)
             }
             (None, Some(pod)) if count == 1 => {
@@ -239,18 +260,13 @@ fn networks(
 }
 
 /// The configured network that a `networkName` means: NAME, or NAMESPACE/NAME in the VMI's namespace.
-fn configured(
-    field: &str,
-    text: &str,
-    namespace: &str,
-    review: &mut Review<'_>,
-) -> Option<NetworkName> {
+fn configured(field: &str, text: &str, review: &mut Review<'_>) -> Option<NetworkName> {
     if text.is_empty() {
         return None;
     }
     let short = text
         .split_once('/')
-        .filter(|(space, _)| *space == namespace)
+        .filter(|(space, _)| *space == review.namespace)
         .map_or(text, |(_, name)| name);
     let Some(caps) = review.caps() else {
         return Some(NetworkName(short.to_owned()));
@@ -276,15 +292,10 @@ fn configured(
     known.map(|name| NetworkName(name.to_owned()))
 }
 
-/// Whether the interface has a name, and no other before it has the same.
-fn check_name(
-    path: &str,
-    name: &str,
-    seen: &mut BTreeSet<String>,
-    review: &mut Review<'_>,
-) -> bool {
+/// A name is legal, and no other interface before it has it. That there is none was reported already.
+fn check_name(path: &str, name: &str, seen: &mut BTreeSet<String>, review: &mut Review<'_>) {
     if name.is_empty() {
-        return false;
+        return;
     }
     let field = format!("{path}.name");
     let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -295,8 +306,7 @@ fn check_name(
             "Network interface name can only contain alphabetical characters, numbers, dashes (-) or underscores (_)",
         );
     }
-    let is_its_own = seen.insert(name.to_owned());
-    if !is_its_own {
+    if !seen.insert(name.to_owned()) {
         let error = FieldError::new(
             field,
             Rule::Duplicate,
@@ -305,7 +315,6 @@ fn check_name(
         .value(name);
         review.push(error);
     }
-    is_its_own
 }
 
 fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
@@ -373,11 +382,9 @@ fn check_state(
     }
 }
 
-fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
+fn check_model(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     let field = format!("{path}.model");
-    if interface.model.is_empty() {
-        "virtio".clone_into(&mut interface.model);
-    } else if !MODELS.contains(&interface.model.as_str()) {
+    if !MODELS.contains(&interface.model.as_str()) {
         let message = format!(
             "interface {path}.name uses model {} that is not supported.",
             interface.model
@@ -388,17 +395,10 @@ fn model(path: &str, interface: &mut WireInterface, review: &mut Review<'_>) {
     }
 }
 
-/// The given MAC address, or the derived one, which is filled in.
-fn mac(
-    path: &str,
-    interface: &mut WireInterface,
-    seed: &str,
-    review: &mut Review<'_>,
-) -> Option<MacAddress> {
+/// The MAC address. Only an interface that is refused for its name has none.
+fn mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) -> Option<MacAddress> {
     if interface.mac_address.is_empty() {
-        let mac = mac_address(seed, &interface.name);
-        interface.mac_address = mac.to_string();
-        return Some(mac);
+        return None;
     }
     let field = format!("{path}.macAddress");
     match interface.mac_address.parse::<MacAddress>() {

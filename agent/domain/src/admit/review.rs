@@ -24,8 +24,6 @@ pub(super) struct Review<'a> {
     pub(super) occasion: Occasion<'a>,
     /// The VMI's namespace.
     pub(super) namespace: String,
-    /// The VMI would have the pod network, which the node has not.
-    pub(super) lacks_pod_network: bool,
     pub(super) errors: Vec<FieldError>,
     pub(super) warnings: Vec<String>,
     pub(super) ignored: Vec<Remark>,
@@ -37,7 +35,6 @@ impl<'a> Review<'a> {
         Self {
             occasion,
             namespace: String::from("default"),
-            lacks_pod_network: false,
             errors: Vec::new(),
             warnings: Vec::new(),
             ignored: Vec::new(),

@@ -3,17 +3,14 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proto_node::vmi::{
-    Devices, Interface as WireInterface, InterfaceMasquerade, Network, PodNetwork,
-    VirtualMachineInstanceSpec,
+    Devices, Interface as WireInterface, Network, PodNetwork, VirtualMachineInstanceSpec,
 };
 
+use super::super::occasion::Occasion;
 use super::super::review::Review;
 use super::{dhcp, ports};
 use crate::error::{Bound, FieldError, Rule};
 use crate::pod::{GuestNetwork, PodBinding, PodInterface};
-
-/// The name of the network and of its interface when nobody gives one.
-const DEFAULT_NAME: &str = "default";
 
 /// KubeVirt's bridge in the pod has it.
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
@@ -25,43 +22,38 @@ pub(super) struct PodNetworks {
     v6: GuestNetwork<Ipv6Addr>,
 }
 
-/// A new VMI that names neither networks nor interfaces gets the pod network, unless it does not want it.
-pub(super) fn attach_by_default(spec: &mut VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    let domain = spec.domain.as_mut();
-    let Some(devices) = domain.and_then(|domain| domain.devices.as_mut()) else {
+/// Whether a VMI is new and names neither networks nor interfaces: it gets the pod network, unless it does not want it.
+pub(in crate::admit) fn wants_default(
+    spec: &VirtualMachineInstanceSpec,
+    occasion: Occasion<'_>,
+) -> bool {
+    let devices = spec
+        .domain
+        .as_ref()
+        .and_then(|domain| domain.devices.as_ref());
+    let says_nothing = |devices: &Devices| {
+        devices.interfaces.is_empty()
+            && spec.networks.is_empty()
+            && devices.autoattach_pod_interface != Some(false)
+    };
+    occasion.is_new() && devices.is_some_and(says_nothing)
+}
+
+/// A VMI that would have the pod network and has not got it: the node has none. Who insists is refused, who says nothing gets
+/// no interface.
+pub(super) fn check_default(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    let Some(caps) = review
+        .caps()
+        .filter(|_| lacks_default(spec, review.occasion))
+    else {
         return;
     };
-    let says_nothing = devices.interfaces.is_empty() && spec.networks.is_empty();
-    let wanted = devices.autoattach_pod_interface;
-    if !review.is_new() || !says_nothing || wanted == Some(false) {
-        return;
-    }
-    match review.caps() {
-        Some(caps) if caps.pod_network.is_none() => {
-            let node = caps.node_name.clone();
-            review.lacks_pod_network = true;
-            refuse_default(wanted, &node, review);
-        }
-        Some(_) | None => add_default(devices, &mut spec.networks),
-    }
-}
-
-fn add_default(devices: &mut Devices, networks: &mut Vec<Network>) {
-    devices.interfaces.push(WireInterface {
-        name: DEFAULT_NAME.to_owned(),
-        masquerade: Some(InterfaceMasquerade {}),
-        ..WireInterface::default()
-    });
-    networks.push(Network {
-        name: DEFAULT_NAME.to_owned(),
-        pod: Some(PodNetwork::default()),
-        ..Network::default()
-    });
-}
-
-/// The node has no pod network: who insists is refused, who says nothing gets no interface.
-fn refuse_default(wanted: Option<bool>, node: &str, review: &mut Review<'_>) {
-    if wanted == Some(true) {
+    let node = &caps.node_name;
+    let devices = spec
+        .domain
+        .as_ref()
+        .and_then(|domain| domain.devices.as_ref());
+    if devices.and_then(|devices| devices.autoattach_pod_interface) == Some(true) {
         let path = "spec.domain.devices.autoattachPodInterface";
         review.push(switched_off(path, node).value("true"));
         return;
@@ -70,6 +62,15 @@ fn refuse_default(wanted: Option<bool>, node: &str, review: &mut Review<'_>) {
         "the guest has no network interface: the pod network, which is the default, is switched off on node {node:?}; \
          list a multus network, or set spec.domain.devices.autoattachPodInterface to false"
     ));
+}
+
+/// Whether the VMI would have the pod network, which the node has not.
+pub(in crate::admit) fn lacks_default(
+    spec: &VirtualMachineInstanceSpec,
+    occasion: Occasion<'_>,
+) -> bool {
+    let caps = occasion.caps();
+    wants_default(spec, occasion) && caps.is_some_and(|caps| caps.pod_network.is_none())
 }
 
 fn switched_off(path: &str, node: &str) -> FieldError {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use proto_node::vmi::{Interface, VirtualMachineInstanceSpec};
 use serde_json::Value;
 
+use super::super::network::lacks_default;
 use super::super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
 use crate::probe::Endpoint;
@@ -20,7 +21,7 @@ pub(super) fn admit(
     let interfaces = devices.map_or(&[][..], |devices| &devices.interfaces);
     if interfaces.is_empty() {
         let message = format!("{path} is only allowed if the Pod Network is attached");
-        let bound = if review.lacks_pod_network {
+        let bound = if lacks_default(spec, review.occasion) {
             Bound::Node
         } else {
             Bound::Api
