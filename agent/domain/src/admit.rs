@@ -6,6 +6,7 @@
 
 mod access;
 pub(crate) mod admitted;
+mod amount;
 mod boot;
 mod boot_order;
 mod cdi;
@@ -172,7 +173,7 @@ fn admit(
     };
     let vmi = object
         .spec
-        .as_mut()
+        .as_ref()
         .and_then(|spec| admit_spec(spec, given, &mut review));
     match vmi {
         Some(vmi) if review.errors.is_empty() => Ok(Admitted {
@@ -206,7 +207,7 @@ fn disk_queues(devices: &Devices, vcpus: u32) -> u32 {
 
 /// Judges the whole spec. Without an identity there is no value, but all errors all the same.
 fn admit_spec(
-    spec: &mut VirtualMachineInstanceSpec,
+    spec: &VirtualMachineInstanceSpec,
     given: Given<'_>,
     review: &mut Review<'_>,
 ) -> Option<Vmi> {
@@ -224,12 +225,12 @@ fn admit_spec(
     let probes = probes::judge(spec, review);
     let names = dns::names(spec, review);
     let spec_hostname = spec.hostname.clone();
-    let domain = spec.domain.as_mut()?;
+    let domain = spec.domain.as_ref()?;
     machine::machine_type(domain, review);
-    let mut resources = machine::resources(domain, review);
-    let memory_bytes = machine::memory(domain, &mut resources, review);
+    let resources = machine::resources(domain, review);
+    let memory_bytes = machine::memory(domain, review);
     let memory = memory_bytes.and_then(|bytes| memory::options(domain, bytes, review));
-    let cpus = machine::cpus(domain, &resources, review);
+    let cpus = machine::cpus(domain, review);
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, &resources, review));
     let clock = clock::options(domain, review);
     let mut machine_identity = identity::judge(domain, review);

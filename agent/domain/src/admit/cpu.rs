@@ -16,9 +16,9 @@ const CPU: &str = "spec.domain.cpu";
 const MAX_FEATURES: usize = 256;
 const MAX_NAME_BYTES: usize = 64;
 
-/// What the CPUs are beyond their number, with KubeVirt's defaults filled in.
+/// What the CPUs are beyond their number.
 pub(super) fn options(
-    domain: &mut DomainSpec,
+    domain: &DomainSpec,
     topology: CpuTopology,
     resources: &Resources,
     review: &mut Review<'_>,
@@ -26,7 +26,7 @@ pub(super) fn options(
     let dedicated = dedicated::dedicated(domain, topology, resources, review);
     let hyperv = hyperv::options(domain, review);
     let kvm = kvm(domain);
-    let cpu = domain.cpu.get_or_insert_default();
+    let cpu = &domain.cpu.clone().unwrap_or_default();
     let max_sockets = max_sockets(cpu, topology, review)?;
     model(&cpu.model, review)?;
     if !review.lists_fit(
@@ -84,7 +84,6 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
     Some(cpu.max_sockets)
 }
 
-/// Its default was filled in with the topology.
 fn model(name: &str, review: &mut Review<'_>) -> Option<()> {
     if matches!(name, "host-model" | "host-passthrough") || CPU_MODELS.contains(&name) {
         return Some(());
@@ -101,14 +100,11 @@ fn model(name: &str, review: &mut Review<'_>) -> Option<()> {
     None
 }
 
-fn features(cpu: &mut Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
+fn features(cpu: &Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
     let mut seen = BTreeSet::new();
     let mut features = Vec::with_capacity(cpu.features.len());
-    for (index, feature) in cpu.features.iter_mut().enumerate() {
+    for (index, feature) in cpu.features.iter().enumerate() {
         let path = format!("{CPU}.features[{index}].name");
-        if feature.policy.is_empty() {
-            "require".clone_into(&mut feature.policy);
-        }
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         if feature.name.len() > MAX_NAME_BYTES || !feature.name.bytes().all(legal) {
             review.invalid(&path, &feature.name, "must be the name of a CPU feature");

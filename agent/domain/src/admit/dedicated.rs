@@ -2,7 +2,7 @@
 
 use proto_node::vmi::{Cpu, DomainSpec};
 
-use super::machine::{LIMIT_CPU, LIMIT_MEMORY, REQUEST_CPU, REQUEST_MEMORY};
+use super::amount::{LIMIT_CPU, LIMIT_MEMORY, REQUEST_CPU, REQUEST_MEMORY};
 use super::review::Review;
 use crate::cpu::DedicatedCpus;
 use crate::vmi::{CpuTopology, Resources};

@@ -3,8 +3,10 @@
 //! They are taken from the object, from the uid of its machine and from the node's configuration. Filling in never fails, and
 //! done again it changes nothing. What is malformed stays as it was written: the judges report it.
 
+mod compute;
 mod devices;
 mod disks;
+mod hyperv;
 mod networks;
 mod text;
 
@@ -40,6 +42,8 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
     disks::fill(spec);
     networks::fill(spec, seed, occasion);
     if let Some(domain) = &mut spec.domain {
+        compute::fill(domain);
+        hyperv::fill(domain);
         fill_identity(domain, seed);
         if let Some(devices) = &mut domain.devices {
             devices::fill(devices);

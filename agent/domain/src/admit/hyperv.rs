@@ -1,9 +1,8 @@
 //! Hyper-V's enlightenments.
 //!
-//! As KubeVirt does it, what an enlightenment needs is switched on with it, and shown in the object;
-//! where that was disabled the VMI is refused.
+//! What an enlightenment needs is switched on with it by default; where that was disabled the VMI is refused.
 
-use proto_node::vmi::{DomainSpec, FeatureHyperv, FeatureState, HypervTimer};
+use proto_node::vmi::{DomainSpec, FeatureHyperv, FeatureState};
 
 use super::review::{Review, is_on};
 use crate::cpu::{Enlightenment, HypervOptions};
@@ -12,20 +11,15 @@ use crate::error::{FieldError, Rule};
 const HYPERV: &str = "spec.domain.features.hyperv";
 const TIMER: &str = "spec.domain.clock.timer.hyperv";
 /// KubeVirt's least number of tries, and its default.
-const MIN_RETRIES: u32 = 4096;
+pub(super) const MIN_RETRIES: u32 = 4096;
 const MAX_VENDOR_BYTES: usize = 12;
 
 /// What CPUID shows of Hyper-V; `None` when nothing is on.
-pub(super) fn options(domain: &mut DomainSpec, review: &mut Review<'_>) -> Option<HypervOptions> {
+pub(super) fn options(domain: &DomainSpec, review: &mut Review<'_>) -> Option<HypervOptions> {
     let mut options = HypervOptions::default();
-    let mut hyperv = domain
-        .features
-        .as_ref()
-        .and_then(|features| features.hyperv.clone());
-    let passthrough = domain
-        .features
-        .as_ref()
-        .and_then(|features| features.hyperv_passthrough.as_ref());
+    let features = domain.features.as_ref();
+    let hyperv = features.and_then(|features| features.hyperv.as_ref());
+    let passthrough = features.and_then(|features| features.hyperv_passthrough.as_ref());
     if passthrough.is_some_and(is_on) {
         options.passthrough = true;
         if hyperv.is_some() {
@@ -36,22 +30,10 @@ pub(super) fn options(domain: &mut DomainSpec, review: &mut Review<'_>) -> Optio
             ));
         }
     }
-    if let Some(hyperv) = &mut hyperv {
-        if on(&timers(hyperv)) {
-            need(
-                "synictimer",
-                &format!("{HYPERV}.synic"),
-                &mut hyperv.synic,
-                review,
-            );
-            need_clock(domain, review);
-        }
-        switch_needs_on(hyperv, review);
+    if let Some(hyperv) = hyperv {
+        check_needs(domain, hyperv, review);
         options.enlightenments.extend(enlightenments(hyperv));
         numbers(hyperv, &mut options, review);
-    }
-    if let (Some(features), Some(_)) = (&mut domain.features, &hyperv) {
-        features.hyperv = hyperv;
     }
     if has_clock(domain) == Some(true) {
         options.enlightenments.insert(Enlightenment::Time);
@@ -65,77 +47,53 @@ pub(super) fn needs_vmx(options: Option<&HypervOptions>) -> bool {
 }
 
 /// Whether a state is there and on.
-fn on(state: &Option<FeatureState>) -> bool {
+pub(super) fn on(state: &Option<FeatureState>) -> bool {
     state.as_ref().is_some_and(is_on)
 }
 
-fn timers(hyperv: &FeatureHyperv) -> Option<FeatureState> {
-    let timers = hyperv.synictimer.as_ref()?;
-    Some(FeatureState {
-        enabled: timers.enabled,
-    })
+/// Whether the guest has synthetic timers.
+pub(super) fn has_timers(hyperv: &FeatureHyperv) -> bool {
+    let timers = hyperv.synictimer.as_ref();
+    timers.is_some_and(|timers| timers.enabled.unwrap_or(true))
 }
 
-fn flushes(hyperv: &FeatureHyperv) -> Option<FeatureState> {
-    let flushes = hyperv.tlbflush.as_ref()?;
-    Some(FeatureState {
-        enabled: flushes.enabled,
-    })
+fn has_flushes(hyperv: &FeatureHyperv) -> bool {
+    let flushes = hyperv.tlbflush.as_ref();
+    flushes.is_some_and(|flushes| flushes.enabled.unwrap_or(true))
 }
 
-fn switch_needs_on(hyperv: &mut FeatureHyperv, review: &mut Review<'_>) {
+/// Enlightenments that are on and need numbers of processors.
+pub(super) fn needing_vpindex(hyperv: &FeatureHyperv) -> impl Iterator<Item = &'static str> {
     let who = [
         ("synic", on(&hyperv.synic)),
         ("ipi", on(&hyperv.ipi)),
-        ("tlbflush", on(&flushes(hyperv))),
+        ("tlbflush", has_flushes(hyperv)),
     ];
-    let vpindex = format!("{HYPERV}.vpindex");
-    for (name, _) in who.into_iter().filter(|(_, is_on)| *is_on) {
-        need(name, &vpindex, &mut hyperv.vpindex, review);
+    who.into_iter()
+        .filter_map(|(name, is_on)| is_on.then_some(name))
+}
+
+/// What was left open is on; the rest may have been disabled.
+fn check_needs(domain: &DomainSpec, hyperv: &FeatureHyperv, review: &mut Review<'_>) {
+    let mut need = |name: &str, path: &str, is_on: bool| {
+        if !is_on {
+            let message = format!("'{HYPERV}.{name}' requires '{path}', which was disabled.");
+            let field = format!("{HYPERV}.{name}");
+            review.push(FieldError::new(field, Rule::Invalid, message));
+        }
+    };
+    if has_timers(hyperv) {
+        let path = format!("{HYPERV}.synic");
+        need("synictimer", &path, on(&hyperv.synic));
+        need("synictimer", TIMER, has_clock(domain) == Some(true));
+    }
+    for name in needing_vpindex(hyperv) {
+        let path = format!("{HYPERV}.vpindex");
+        need(name, &path, on(&hyperv.vpindex));
     }
     if on(&hyperv.evmcs) {
-        need(
-            "evmcs",
-            &format!("{HYPERV}.vapic"),
-            &mut hyperv.vapic,
-            review,
-        );
-    }
-}
-
-/// Switches `state` on unless it was disabled.
-fn need(name: &str, path: &str, state: &mut Option<FeatureState>, review: &mut Review<'_>) {
-    match state {
-        None => {
-            *state = Some(FeatureState {
-                enabled: Some(true),
-            })
-        }
-        Some(state) if is_on(state) => {}
-        Some(_) => disabled(name, path, review),
-    }
-}
-
-fn disabled(name: &str, path: &str, review: &mut Review<'_>) {
-    let message = format!("'{HYPERV}.{name}' requires '{path}', which was disabled.");
-    review.push(FieldError::new(
-        format!("{HYPERV}.{name}"),
-        Rule::Invalid,
-        message,
-    ));
-}
-
-/// Synthetic timers count by the reference clock, which is a timer of the machine's clock.
-fn need_clock(domain: &mut DomainSpec, review: &mut Review<'_>) {
-    match has_clock(domain) {
-        Some(true) => {}
-        Some(false) => disabled("synictimer", TIMER, review),
-        None => {
-            let clock = domain.clock.get_or_insert_default();
-            clock.timer.get_or_insert_default().hyperv = Some(HypervTimer {
-                present: Some(true),
-            });
-        }
+        let path = format!("{HYPERV}.vapic");
+        need("evmcs", &path, on(&hyperv.vapic));
     }
 }
 
@@ -150,9 +108,8 @@ fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = Enlightenment>
         Evmcs, Frequencies, Ipi, Reenlightenment, Relaxed, Reset, Runtime, Synic, Synictimer,
         SynictimerDirect, Tlbflush, TlbflushDirect, TlbflushExtended, Vapic, Vpindex,
     };
-    let timers = timers(hyperv);
+    let (timers, flushes) = (has_timers(hyperv), has_flushes(hyperv));
     let direct_timers = hyperv.synictimer.as_ref().and_then(|timers| timers.direct);
-    let flushes = flushes(hyperv);
     let flush = hyperv.tlbflush.unwrap_or_default();
     [
         (Relaxed, on(&hyperv.relaxed)),
@@ -160,14 +117,14 @@ fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = Enlightenment>
         (Vpindex, on(&hyperv.vpindex)),
         (Runtime, on(&hyperv.runtime)),
         (Synic, on(&hyperv.synic)),
-        (Synictimer, on(&timers)),
-        (SynictimerDirect, on(&timers) && on(&direct_timers)),
+        (Synictimer, timers),
+        (SynictimerDirect, timers && on(&direct_timers)),
         (Reset, on(&hyperv.reset)),
         (Frequencies, on(&hyperv.frequencies)),
         (Reenlightenment, on(&hyperv.reenlightenment)),
-        (Tlbflush, on(&flushes)),
-        (TlbflushDirect, on(&flushes) && on(&flush.direct)),
-        (TlbflushExtended, on(&flushes) && on(&flush.extended)),
+        (Tlbflush, flushes),
+        (TlbflushDirect, flushes && on(&flush.direct)),
+        (TlbflushExtended, flushes && on(&flush.extended)),
         (Ipi, on(&hyperv.ipi)),
         (Evmcs, on(&hyperv.evmcs)),
     ]
@@ -176,11 +133,11 @@ fn enlightenments(hyperv: &FeatureHyperv) -> impl Iterator<Item = Enlightenment>
 }
 
 /// Spin locks and the signature, which are more than on or off.
-fn numbers(hyperv: &mut FeatureHyperv, options: &mut HypervOptions, review: &mut Review<'_>) {
-    if let Some(spinlocks) = &mut hyperv.spinlocks
+fn numbers(hyperv: &FeatureHyperv, options: &mut HypervOptions, review: &mut Review<'_>) {
+    if let Some(spinlocks) = &hyperv.spinlocks
         && spinlocks.enabled.unwrap_or(true)
     {
-        let retries = *spinlocks.spinlocks.get_or_insert(MIN_RETRIES);
+        let retries = spinlocks.spinlocks.unwrap_or(MIN_RETRIES);
         if retries < MIN_RETRIES {
             let path = format!("{HYPERV}.spinlocks.spinlocks");
             let message = format!("must be greater than or equal to {MIN_RETRIES}");
