@@ -2,7 +2,7 @@
 //!
 //! A [`Vmi`] is a value that needs no further question: every name is legal, every size is a number of
 //! bytes, every default is filled in. The only way to one is [`Vmi::admit`] (or [`Vmi::restore`] for
-//! what was admitted before). No I/O, no clock, no random numbers: what a default needs is derived
+//! what was admitted before), or its three steps by themselves: [`default_vmi`], [`judge_vmi`], [`convert_vmi`]. No I/O, no clock, no random numbers: what a default needs is derived
 //! from the VMI's uid.
 
 #![forbid(unsafe_code)]
@@ -31,9 +31,10 @@ mod vmi;
 
 pub use access::{AccessCredential, Propagation};
 pub use admit::{
-    Admitted, AdmittedVirtualMachine, FindKit, NETWORK_WALLS_ANNOTATION, Occasion, Remark,
-    admit_container_disk, admit_virtual_machine, check_metadata, default_spec, default_vmi,
-    judge_claim, judge_data_volume, judge_metadata, judge_preset,
+    Admitted, AdmittedVirtualMachine, Defaulted, FindKit, JudgedVmi, Judgement,
+    NETWORK_WALLS_ANNOTATION, Occasion, Remark, admit_container_disk, admit_virtual_machine,
+    check_metadata, convert_vmi, default_spec, default_vmi, judge_claim, judge_data_volume,
+    judge_metadata, judge_preset, judge_vmi,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};

@@ -1,6 +1,8 @@
 //! Keys and passwords for users of a guest, by KubeVirt's rules.
 
-use proto_node::vmi::{AccessCredential as Wire, AccessCredentialSource, Volume};
+use proto_node::vmi::{
+    AccessCredential as Wire, AccessCredentialSource, VirtualMachineInstanceSpec, Volume,
+};
 
 use super::review::Review;
 use crate::access::{AccessCredential, Propagation};
@@ -13,11 +15,11 @@ const MAX_ENTRIES: usize = 64;
 const MAX_USER_BYTES: usize = 256;
 
 /// Reads `spec.accessCredentials`.
-pub(super) fn credentials(
-    wire: &[Wire],
-    volumes: &[Volume],
+pub(super) fn judge(
+    spec: &VirtualMachineInstanceSpec,
     review: &mut Review<'_>,
 ) -> Vec<AccessCredential> {
+    let wire = &spec.access_credentials;
     if !review.lists_fit(&[("spec.accessCredentials", wire.len())], MAX_ENTRIES) {
         return Vec::new();
     }
@@ -25,7 +27,7 @@ pub(super) fn credentials(
     for (index, credential) in wire.iter().enumerate() {
         let mut judged = Judged {
             path: format!("spec.accessCredentials[{index}]"),
-            volumes,
+            volumes: &spec.volumes,
             review,
         };
         credentials.extend(judged.credential(credential));

@@ -16,6 +16,7 @@ const KERNEL_BOOT: &str = "spec.domain.firmware.kernelBoot";
 pub(crate) const MAX_CMDLINE_BYTES: usize = 2047;
 
 /// What boots the machine.
+#[derive(Debug, PartialEq)]
 pub(super) enum Booted {
     /// A kernel.
     Kernel(KernelBoot),
@@ -24,11 +25,9 @@ pub(super) enum Booted {
 }
 
 /// Reads what is to be booted: a kernel if one is named, else firmware.
-pub(super) fn boot(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Booted> {
+pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Booted> {
     firmware::check(domain, review);
-    let kernel = domain.firmware.as_ref();
-    let kernel = kernel.and_then(|firmware| firmware.kernel_boot.clone());
-    let Some(kernel) = kernel.filter(|kernel| *kernel != WireKernelBoot::default()) else {
+    let Some(kernel) = kernel(domain) else {
         return Some(Booted::By(firmware::bootloader(domain, review)));
     };
     let args = kernel.kernel_args;
@@ -43,6 +42,18 @@ pub(super) fn boot(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Boote
     };
     firmware::beside_kernel(domain, review);
     from_container(&container, args, review).map(Booted::Kernel)
+}
+
+/// Whether BIOS boots the machine.
+pub(super) fn is_by_bios(domain: &DomainSpec) -> bool {
+    kernel(domain).is_none() && !firmware::is_efi(domain)
+}
+
+/// The kernel that is named.
+fn kernel(domain: &DomainSpec) -> Option<WireKernelBoot> {
+    let firmware = domain.firmware.as_ref()?;
+    let kernel = firmware.kernel_boot.clone();
+    kernel.filter(|kernel| *kernel != WireKernelBoot::default())
 }
 
 fn check_cmdline(args: &str, review: &mut Review<'_>) {

@@ -2,23 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use proto_node::vmi::Devices;
+use proto_node::vmi::DomainSpec;
 
-use super::boot::Booted;
+use super::boot::is_by_bios;
 use super::review::Review;
 use crate::error::{FieldError, Rule};
 use crate::name::Name;
-use crate::vmi::{BootDevice, Bootloader};
+use crate::vmi::BootDevice;
 
 /// Disks and interfaces in the order in which they are tried. As under KubeVirt: those without an order
 /// are not tried where others have one; where none has, disks are.
 ///
 /// Judged for a kernel too, to which it means nothing: contradictions are refused all the same.
-pub(super) fn order(
-    devices: &Devices,
-    booted: Option<&Booted>,
-    review: &mut Review<'_>,
-) -> Vec<BootDevice> {
+pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> Vec<BootDevice> {
+    let Some(devices) = &domain.devices else {
+        return Vec::new();
+    };
     let disks = devices.disks.iter().enumerate().map(|(index, disk)| {
         let path = format!("spec.domain.devices.disks[{index}].bootOrder");
         let device = BootDevice::Disk(Name(disk.name.clone()));
@@ -43,7 +42,7 @@ pub(super) fn order(
             let error = FieldError::new(path, Rule::Duplicate, message).value(order.to_string());
             review.push(error);
         } else {
-            warn_of_network(&path, &device, booted, review);
+            warn_of_network(&path, &device, domain, review);
         }
         ordered.push((order, device));
     }
@@ -57,14 +56,8 @@ pub(super) fn order(
     ordered.into_iter().map(|(_, device)| device).collect()
 }
 
-fn warn_of_network(
-    path: &str,
-    device: &BootDevice,
-    booted: Option<&Booted>,
-    review: &mut Review<'_>,
-) {
-    let bios = matches!(booted, Some(Booted::By(Bootloader::Bios { .. })));
-    if bios && matches!(device, BootDevice::Interface(_)) {
+fn warn_of_network(path: &str, device: &BootDevice, domain: &DomainSpec, review: &mut Review<'_>) {
+    if is_by_bios(domain) && matches!(device, BootDevice::Interface(_)) {
         review.warnings.push(format!(
             "{path}: BIOS boots from no network in this release and goes on to the next"
         ));

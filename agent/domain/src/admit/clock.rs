@@ -12,7 +12,7 @@ const MAX_OFFSET_SECONDS: u64 = 100 * 365 * 86_400;
 const MAX_ZONE_BYTES: usize = 64;
 
 /// The guest's clocks. Those of Hyper-V and KVM belong to the CPU's options.
-pub(super) fn options(domain: &DomainSpec, review: &mut Review<'_>) -> ClockOptions {
+pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> ClockOptions {
     let clock = domain.clock.clone().unwrap_or_default();
     let pit = clock
         .timer

@@ -20,13 +20,40 @@ use crate::derive::firmware_uuid;
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 pub(super) const GRACE_SECONDS: i64 = 30;
 
+/// A VMI with all its defaults. Nothing but [`default_vmi`] makes one.
+#[derive(Clone, Debug)]
+pub struct Defaulted<'a> {
+    object: VirtualMachineInstance,
+    occasion: Occasion<'a>,
+}
+
+impl<'a> Defaulted<'a> {
+    /// The object with every default filled in.
+    #[must_use]
+    pub const fn object(&self) -> &VirtualMachineInstance {
+        &self.object
+    }
+
+    /// The same as [`Self::object`], to keep.
+    #[must_use]
+    pub fn into_object(self) -> VirtualMachineInstance {
+        self.object
+    }
+
+    pub(super) const fn occasion(&self) -> Occasion<'a> {
+        self.occasion
+    }
+}
+
 /// Fills in what a VMI leaves open: its namespace, and its spec ([`default_spec`]).
-pub fn default_vmi(object: &mut VirtualMachineInstance, occasion: Occasion<'_>) {
+#[must_use]
+pub fn default_vmi(mut object: VirtualMachineInstance, occasion: Occasion<'_>) -> Defaulted<'_> {
     let metadata = object.metadata.get_or_insert_default();
     metadata::default(metadata);
     if let Some(spec) = &mut object.spec {
         default_spec(spec, metadata::seed(metadata), occasion);
     }
+    Defaulted { object, occasion }
 }
 
 /// Fills in what the spec of a VMI leaves open. Addresses and identities that nobody chose are derived from `seed`, the uid of

@@ -21,7 +21,7 @@ const UNUSED: &str =
     "the pod network's DHCP server passes it on, and the guest has no interface there";
 
 /// Judges what is new; what runs is left alone.
-pub(super) fn names(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> GuestNames {
+pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> GuestNames {
     check_policy(&spec.dns_policy, review);
     let config = spec.dns_config.clone().unwrap_or_default();
     if check_servers_are_there(spec, review) {

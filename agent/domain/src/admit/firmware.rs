@@ -31,6 +31,11 @@ pub(super) fn bootloader(domain: &DomainSpec, review: &mut Review<'_>) -> Bootlo
     }
 }
 
+/// Whether UEFI is asked for.
+pub(super) fn is_efi(domain: &DomainSpec) -> bool {
+    given(domain).efi.is_some()
+}
+
 /// What holds of a bootloader whether it is used or not.
 pub(super) fn check(domain: &DomainSpec, review: &mut Review<'_>) {
     let given = given(domain);

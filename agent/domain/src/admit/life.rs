@@ -1,12 +1,33 @@
-//! How a guest starts; watchdog and panic devices.
+//! How a guest starts and ends; watchdog and panic devices.
+
+use std::time::Duration;
 
 use proto_node::vmi::{Devices, VirtualMachineInstanceSpec};
 
+use super::defaults::GRACE_SECONDS;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{PanicDevices, WatchdogAction};
 
 const WATCHDOG: &str = "spec.domain.devices.watchdog";
+
+/// From the power button to the kill.
+pub(super) fn grace_period(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Duration {
+    let seconds = spec
+        .termination_grace_period_seconds
+        .unwrap_or(GRACE_SECONDS);
+    u64::try_from(seconds).map_or_else(
+        |_| {
+            review.unable(
+                "spec.terminationGracePeriodSeconds",
+                &seconds.to_string(),
+                "must be greater than or equal to 0",
+            );
+            Duration::ZERO
+        },
+        Duration::from_secs,
+    )
+}
 
 /// Whether the guest waits for an unpause before its first instruction. Unknown strategies were reported
 /// already.

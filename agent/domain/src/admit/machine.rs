@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use proto_node::vmi::{Cpu, DomainSpec, Memory};
+use proto_node::vmi::{Cpu, DomainSpec, Memory, VirtualMachineInstanceSpec};
 
 use super::amount::{
     GUEST, LIMIT_CPU, LIMIT_MEMORY, REQUEST_CPU, REQUEST_MEMORY, judge_bytes, judge_millis,
 };
+use super::occasion::{ARCHITECTURE, Occasion};
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
-use crate::vmi::{CpuTopology, RebootPolicy, Resources};
+use crate::vmi::{CpuTopology, Resources};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -158,7 +159,7 @@ pub(super) fn cpus(domain: &DomainSpec, review: &mut Review<'_>) -> Option<CpuTo
 }
 
 /// Only q35 machines, as KubeVirt has it on amd64.
-pub(super) fn machine_type(domain: &DomainSpec, review: &mut Review<'_>) {
+pub(super) fn check_type(domain: &DomainSpec, review: &mut Review<'_>) {
     let machine = domain.machine.as_ref();
     let name = machine.map_or("", |machine| machine.r#type.as_str());
     if !name.starts_with("q35") && !name.starts_with("pc-q35") {
@@ -169,11 +170,24 @@ pub(super) fn machine_type(domain: &DomainSpec, review: &mut Review<'_>) {
     }
 }
 
-/// What the guest's reset does.
-pub(super) fn reboot_policy(domain: &DomainSpec) -> RebootPolicy {
-    if domain.reboot_policy == "Terminate" {
-        RebootPolicy::Terminate
-    } else {
-        RebootPolicy::Reboot
+/// Refuses another architecture than the node's.
+pub(super) fn check_architecture(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
+    let (here, whose) = match review.occasion {
+        Occasion::New(caps) => (
+            caps.architecture.clone(),
+            format!("node {:?} is {}", caps.node_name, caps.architecture),
+        ),
+        Occasion::NewAnywhere => (
+            ARCHITECTURE.to_owned(),
+            format!("this release runs on {ARCHITECTURE}"),
+        ),
+        Occasion::Stored => return,
+    };
+    if spec.architecture != here {
+        let error = FieldError::new("spec.architecture", Rule::Invalid, whose)
+            .value(&spec.architecture)
+            .fix("apply it to a node of that architecture, or leave it out")
+            .beyond(Bound::Node);
+        review.push(error);
     }
 }

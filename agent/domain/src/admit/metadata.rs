@@ -8,7 +8,7 @@ use proto_node::vmi::VirtualMachineInstanceSpec;
 use super::occasion::Occasion;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
-use crate::name::{Name, Namespace, Uid, is_dns_label, is_dns_subdomain};
+use crate::name::{is_dns_label, is_dns_subdomain};
 
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
@@ -34,13 +34,6 @@ const RESERVED_LABELS: &[&str] = &[
     "kubevirt.io/install-strategy",
 ];
 
-/// Identity of the object, once its metadata is found legal.
-pub(super) struct Identity {
-    pub(super) uid: Uid,
-    pub(super) namespace: Namespace,
-    pub(super) name: Name,
-}
-
 /// The uid that names the machine for its whole life, from which is derived what is unknown of it: that of the VirtualMachine
 /// that it belongs to, so that all its VMIs are the same machine to their guest; its own where it belongs to none.
 pub(super) fn seed(metadata: &ObjectMeta) -> &str {
@@ -60,8 +53,8 @@ pub(super) fn default(metadata: &mut ObjectMeta) {
     }
 }
 
-/// Judges names, labels, annotations and finalizers.
-pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> Option<Identity> {
+/// Judges names, labels, annotations and finalizers: whether they are legal.
+pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> bool {
     let before = review.errors.len();
     if metadata.name.is_empty() {
         review.required("metadata.name", "name or generateName is required");
@@ -91,11 +84,7 @@ pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> Option<Id
             );
         }
     }
-    (review.errors.len() == before).then(|| Identity {
-        uid: Uid(metadata.uid.clone()),
-        namespace: Namespace(metadata.namespace.clone()),
-        name: Name(metadata.name.clone()),
-    })
+    review.errors.len() == before
 }
 
 /// Judges names, labels, annotations and finalizers of an object of any kind that lives in a namespace; fills in the
@@ -106,15 +95,6 @@ pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
     let mut review = Review::new(Occasion::Stored);
     judge(metadata, &mut review);
     review.errors
-}
-
-/// What a guest is to call itself, as KubeVirt has it.
-pub(super) fn hostname(wanted: &str, name: &str) -> String {
-    if !wanted.is_empty() {
-        return wanted.to_owned();
-    }
-    let label = name.split('.').next().unwrap_or(name);
-    label.chars().take(63).collect()
 }
 
 /// What the spec says beside its object's metadata: names of the guest, and the labels of its node.

@@ -1,8 +1,8 @@
-//! PCI addresses that devices ask for.
+//! PCI addresses: those that devices ask for, and how many there are.
 
 use std::collections::BTreeMap;
 
-use proto_node::vmi::Devices;
+use proto_node::vmi::{Devices, PanicDevice};
 
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
@@ -11,6 +11,10 @@ use crate::vmi::PciAddress;
 /// Devices of bus 0: 0 is the host bridge, 31 what firmware takes for the ISA bridge.
 const FIRST_DEVICE: u8 = 1;
 const LAST_DEVICE: u8 = 30;
+
+/// PCI functions that one guest can have: the slots of bus 0 but those of host bridge, LPC bridge and
+/// the console, which every guest has for its agent.
+const MAX_DEVICES: usize = 29;
 
 /// Why an address cannot be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,28 @@ pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
                 review.push(error);
             }
         }
+    }
+}
+
+/// Refuses more devices than a machine has room for.
+pub(super) fn check_count(devices: &Devices, review: &mut Review<'_>) {
+    let panic_function = |device: &PanicDevice| device.model == "pvpanic";
+    let singles = [
+        devices.rng.is_some(),
+        devices.autoattach_mem_balloon.unwrap_or(true),
+        devices.autoattach_vsock.unwrap_or(false),
+        devices.watchdog.is_some(),
+        devices.panic_devices.iter().any(panic_function),
+    ];
+    let singles: usize = singles.into_iter().map(usize::from).sum();
+    let count = devices.disks.len() + devices.interfaces.len() + singles;
+    if count > MAX_DEVICES {
+        review.push(FieldError::new(
+            "spec.domain.devices",
+            Rule::Invalid,
+            format!("{count} disks, interfaces, rng, balloon, vsock, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
+        )
+        .beyond(Bound::Release));
     }
 }
 

@@ -52,7 +52,7 @@ pub fn judge_preset(object: &VirtualMachineInstancePreset) -> Vec<FieldError> {
     match spec.domain {
         Some(mut domain) => {
             // Judged alone: no machine is made of a preset.
-            let _ = boot::boot(&domain, &mut review);
+            let _ = boot::judge(&domain, &mut review);
             if let Some(devices) = &mut domain.devices {
                 fill_targets(&mut devices.disks);
                 disks::check_shapes(&devices.disks, &mut review);
