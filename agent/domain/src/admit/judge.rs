@@ -3,6 +3,9 @@
 //! A judge that finds a value in order has read it, and gives what it read to [`convert`](super::convert), which asks nothing
 //! again.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use proto_node::vmi::{Devices, DomainSpec, VirtualMachineInstanceSpec};

@@ -1,49 +1,33 @@
-//! Manifests by chance.
+//! What holds of all manifests, by chance.
 
+#[path = "../common/by_chance.rs"]
+mod by_chance;
+
+use agent_domain::{Occasion, convert_vmi, default_spec, default_vmi, judge_vmi};
+use by_chance::{changed, changes, manifests};
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use proto_node::vmi::VirtualMachineInstance;
 
 use super::*;
 
-/// Values that are likely to upset something.
-fn odd_value() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        Just(Value::Null),
-        any::<bool>().prop_map(Value::from),
-        any::<i64>().prop_map(Value::from),
-        any::<u64>().prop_map(Value::from),
-        any::<f64>().prop_map(Value::from),
-        ".{0,40}".prop_map(Value::from),
-        "[-+0-9.eEinumkKMGTP]{0,12}".prop_map(Value::from),
-        "(dir|oci):/?[a-z./:]{0,30}".prop_map(Value::from),
-        Just(json!("root")),
-        Just(json!({})),
-        Just(json!([])),
-    ];
-    leaf.prop_recursive(3, 16, 4, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::btree_map("[a-zA-Z]{1,12}", inner, 0..4)
-                .prop_map(|map| Value::Object(map.into_iter().collect())),
-        ]
-    })
+/// What a manifest says, unless it has another form.
+fn decoded(manifest: Value) -> Option<VirtualMachineInstance> {
+    from_node(&Node::from(manifest)).ok()
 }
 
-/// Every place of a value, as JSON pointers.
-fn pointers(value: &Value, prefix: &str, all: &mut Vec<String>) {
-    all.push(prefix.to_owned());
-    match value {
-        Value::Object(members) => {
-            for (key, value) in members {
-                pointers(value, &format!("{prefix}/{key}"), all);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                pointers(value, &format!("{prefix}/{index}"), all);
-            }
-        }
-        _ => {}
+fn without_pod_network() -> NodeCaps {
+    NodeCaps {
+        pod_network: None,
+        ..caps()
+    }
+}
+
+#[test]
+fn each_of_the_manifests_that_are_changed_is_admitted() {
+    for manifest in manifests() {
+        let object = decoded(manifest).unwrap();
+        let admitted = Vmi::admit(object, &caps());
+        assert!(admitted.is_ok(), "{admitted:#?}");
     }
 }
 
@@ -52,25 +36,56 @@ proptest! {
 
     #[test]
     fn admission_never_panics_and_is_idempotent(
-        changes in prop::collection::vec((any::<prop::sample::Index>(), odd_value()), 1..4)
+        manifest in prop::sample::select([vec![manifest()], manifests()].concat()),
+        changes in changes(),
     ) {
-        let mut value = manifest();
-        for (index, odd) in changes {
-            let mut all = Vec::new();
-            pointers(&value, "", &mut all);
-            let pointer = index.get(&all).clone();
-            if let Some(place) = value.pointer_mut(&pointer) {
-                *place = odd;
-            }
-        }
-        let decoded = from_node::<proto_node::vmi::VirtualMachineInstance>(&Node::from(value));
-        if let Ok(object) = decoded {
+        if let Some(object) = decoded(changed(manifest, changes)) {
             let json = to_json(&object);
             prop_assert_eq!(from_node(&Node::from(json)), Ok(object.clone()));
             match Vmi::admit(object, &caps()) {
                 Ok(first) => prop_assert_eq!(Vmi::admit(first.object.clone(), &caps()), Ok(first)),
                 Err(errors) => prop_assert!(!errors.is_empty()),
             }
+        }
+    }
+
+    #[test]
+    fn defaults_that_are_filled_in_again_change_nothing(
+        manifest in prop::sample::select(manifests()),
+        changes in changes(),
+    ) {
+        let (caps, without) = (caps(), without_pod_network());
+        let occasions = [
+            Occasion::New(&caps),
+            Occasion::New(&without),
+            Occasion::NewAnywhere,
+            Occasion::Stored,
+        ];
+        for (object, occasion) in decoded(changed(manifest, changes)).into_iter().cycle().zip(occasions) {
+            let mut spec = object.spec.clone().unwrap_or_default();
+            default_spec(&mut spec, "seed", occasion);
+            let first = spec.clone();
+            default_spec(&mut spec, "seed", occasion);
+            prop_assert_eq!(&spec, &first);
+            // What one node filled in is no other than what is filled in later, when the object comes from the ledger.
+            default_spec(&mut spec, "seed", Occasion::Stored);
+            prop_assert_eq!(&spec, &first);
+            let once = default_vmi(object, occasion).into_object();
+            prop_assert_eq!(default_vmi(once.clone(), occasion).into_object(), once);
+        }
+    }
+
+    #[test]
+    fn what_was_admitted_is_the_same_machine_when_it_comes_from_the_ledger(
+        manifest in prop::sample::select(manifests()),
+        changes in changes(),
+    ) {
+        let object = decoded(changed(manifest, changes));
+        if let Some(Ok(admitted)) = object.map(|object| Vmi::admit(object, &caps())) {
+            let stored = default_vmi(admitted.object.clone(), Occasion::Stored);
+            prop_assert_eq!(stored.object(), &admitted.object);
+            let vmi = judge_vmi(&stored).outcome.map(convert_vmi);
+            prop_assert_eq!(vmi, Ok(admitted.vmi));
         }
     }
 
