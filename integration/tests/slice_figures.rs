@@ -124,7 +124,7 @@ fn prometheus_is_told_what_a_guest_did_and_promtool_has_nothing_to_say() -> anyh
     );
     for series in [
         "kubevirt_vmi_phase_transition_time_from_creation_seconds_count{phase=\"Running\"}",
-        "kvmlet_grpc_requests_total{method=\"Apply\",code=\"OK\"}",
+        "kvmlet_grpc_requests_total{method=\"ApplyObject\",code=\"OK\"}",
         "kvmlet_store_commit_duration_seconds_count",
         "kvmlet_reconcile_duration_seconds_count",
         "kvmlet_action_duration_seconds_count{action=\"StartVmm\"}",

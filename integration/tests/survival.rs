@@ -85,7 +85,7 @@ fn a_silent_vmm_is_told_of_and_left_alone_until_its_end_is_asked_for() -> anyhow
     Ok(())
 }
 
-/// A manifest that takes `kib` of the store.
+/// A manifest that takes twice `kib` of the store, because what was applied is kept beside it.
 fn large(name: &str, kib: usize) -> String {
     let note = format!(
         "metadata:\n  annotations: {{note: \"{}\"}}\n",
@@ -105,7 +105,7 @@ fn a_full_store_loses_and_doubles_nothing() -> anyhow::Result<()> {
     let mut accepted = vec![String::from("web")];
     let refused = loop {
         let name = format!("large-{}", accepted.len());
-        host.put("/run/large.yaml", 0o644, large(&name, 200).as_bytes())?;
+        host.put("/run/large.yaml", 0o644, large(&name, 100).as_bytes())?;
         let applied = agent.kvmctl("apply -f /run/large.yaml")?;
         if applied.code != Some(0) {
             break applied;

@@ -33,7 +33,7 @@ pub async fn run(scope: &Scope, args: Apply) -> Result<(), Failure> {
     let mut misses = Misses::default();
     for document in documents {
         if document.document.other.is_some() {
-            let id = objects::apply(&mut client, scope, &args, &document).await;
+            let id = objects::apply::apply(&mut client, scope, &args, &document).await;
             let id = misses.take(id)?.filter(|id| id.kind == machine::KIND);
             machines.extend(id);
             continue;
@@ -79,6 +79,20 @@ async fn apply_one(
     if let Some(failure) = sourced.decode_failure() {
         return Err(failure);
     }
+    let applied = objects::apply::apply_if_served(client, scope, args, &sourced).await?;
+    if let Some(id) = applied {
+        return Ok(Key::new(scope, Resource::Vmi, &id.namespace, &id.name));
+    }
+    apply_by_node_service(client, scope, args, sourced).await
+}
+
+/// As agents know it that have no service of objects: labels and annotations are replaced rather than merged.
+async fn apply_by_node_service(
+    client: &mut Client,
+    scope: &Scope,
+    args: &Apply,
+    sourced: Sourced,
+) -> Result<Key, Failure> {
     let name = sourced.document.name.clone();
     let Ok(mut object) = sourced.document.object else {
         return Err(Failure::refused(format!("{}: no object", sourced.file)));

@@ -1,13 +1,14 @@
 //! Objects of kinds that this program does not know by itself: the agent says what they are called and how they are
 //! shown, so a kind that a newer agent serves needs no newer `kvmctl`.
 
+pub mod apply;
 mod follow;
 pub mod json;
 
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
-    ApplyObjectRequest, DeleteObjectRequest, GetObjectRequest, ListKindsRequest,
-    ListObjectsRequest, ObjectKind, ObjectName, Propagation, SetScaleRequest, WatchObjectsRequest,
+    DeleteObjectRequest, GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectKind,
+    ObjectName, Propagation, SetScaleRequest, WatchObjectsRequest,
 };
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
@@ -15,8 +16,8 @@ use tonic::{Code, Status};
 pub use self::follow::until;
 use self::follow::{RETRY, wait_gone};
 use self::json::read;
-use crate::apply::report::{place, report_json};
-use crate::args::{Apply, Cascade, Delete, Get, Scale};
+use crate::apply::report::place;
+use crate::args::{Cascade, Delete, Get, Scale};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::files::Sourced;
@@ -312,44 +313,6 @@ async fn watch(
         }
         tokio::time::sleep(RETRY).await;
     }
-}
-
-/// `kvmctl apply` of one document. Returns what names the object.
-pub async fn apply(
-    client: &mut Client,
-    scope: &Scope,
-    args: &Apply,
-    sourced: &Sourced,
-) -> Result<ObjectName, Failure> {
-    let object = placed(client, scope, sourced).await?;
-    let request = ApplyObjectRequest {
-        object: object.to_string().into_bytes(),
-        dry_run: args.dry_run.is_on,
-        field_manager: args.field_manager.clone(),
-        ..ApplyObjectRequest::default()
-    };
-    let name = &sourced.document.name;
-    let answer = match client.objects().apply_object(request).await {
-        Ok(answer) => answer.into_inner(),
-        Err(status) => {
-            let failure = Failure::of_status(&status, &name.kind, &name.name, client.address());
-            // The error of a kind that nobody serves has its place in the file.
-            let unserved = is_unserved(&status).then(|| sourced.decode_failure());
-            let unserved = unserved.flatten();
-            return Err(unserved.unwrap_or(failure));
-        }
-    };
-    for warning in &answer.warnings {
-        note(&format!("Warning: {warning}"));
-    }
-    let object = read(&answer.object)?;
-    let full_name = format!("{}/{}", type_of(&object), text(&object, "/metadata/name"));
-    report_json(&object, &full_name, answer.result(), args)?;
-    Ok(ObjectName {
-        kind: text(&object, "/kind"),
-        namespace: text(&object, "/metadata/namespace"),
-        name: text(&object, "/metadata/name"),
-    })
 }
 
 /// Whether the agent does not serve what it was asked for.

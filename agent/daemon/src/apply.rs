@@ -14,6 +14,7 @@ use proto_node::object::VMI_KIND;
 use proto_node::vmi::VirtualMachineInstance;
 
 use self::decision::{Decision, create, update};
+pub(crate) use self::decision::{fill_in, goes_first};
 use self::repeated::repeated;
 use crate::agent::Agent;
 use crate::error::WriteError;
@@ -106,7 +107,7 @@ impl<H: Host> Agent<H> {
         let decided = self.decide(apply.clone(), before.as_ref(), now);
         call.note("admission", begun);
         let written = self.write(|transaction| {
-            if let Some(applied) = repeated(transaction, apply, || self.caps())? {
+            if let Some(applied) = repeated(transaction, apply)? {
                 return Ok(Some((applied, false, PathRecords::new())));
             }
             let present = transaction.object(&key)?;
@@ -217,7 +218,7 @@ impl<H: Host> Agent<H> {
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);
                     return Err(ApiError::AlreadyExists(text));
                 }
-                let mut decision = update(apply.object, present.clone(), &self.caps())?;
+                let mut decision = update(apply.object, present.clone())?;
                 if decision.applied.configured {
                     object::manage_fields(Some(present), &mut decision.applied.object, &manager)?;
                 }

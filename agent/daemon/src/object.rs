@@ -157,19 +157,21 @@ pub(crate) fn not_found(target: &ObjectRef) -> ApiError {
     }
 }
 
+/// A VMI as an object of any kind.
+pub(crate) fn as_object(vmi: &VirtualMachineInstance) -> Result<agent_objects::Object, ApiError> {
+    let read = agent_objects::Object::from_json(proto_node::to_json(vmi));
+    read.map_err(|errors| {
+        let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        ApiError::Internal(text.join("; "))
+    })
+}
+
 /// Notes in a VMI whose fields are whose.
 pub(crate) fn manage_fields(
     before: Option<VirtualMachineInstance>,
     after: &mut VirtualMachineInstance,
     manager: &agent_objects::Manager<'_>,
 ) -> Result<(), ApiError> {
-    let as_object = |vmi: &VirtualMachineInstance| {
-        let read = agent_objects::Object::from_json(proto_node::to_json(vmi));
-        read.map_err(|errors| {
-            let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            ApiError::Internal(text.join("; "))
-        })
-    };
     let before = before.as_ref().map(as_object).transpose()?;
     let mut object = as_object(after)?;
     agent_objects::manage(before.as_ref(), &mut object, manager);

@@ -1,6 +1,8 @@
 //! Objects of any kind, between the service, the controllers and the ledger.
 
+mod attempts;
 pub(crate) mod companion;
+mod guests;
 mod machines;
 pub(crate) mod namespace;
 mod node;

@@ -126,6 +126,8 @@ pub struct ObjectKind {
     pub scale: Option<Scale>,
     /// Members that cannot change after creation, such as `spec`.
     pub frozen: &'static [&'static str],
+    /// The sentence with which its API refuses a change of these; Kubernetes' own where there is none.
+    pub frozen_words: Option<&'static str>,
     /// Fields, beside those of metadata, that an object has unchanged from its making to its end.
     pub lasting: &'static [&'static str],
     /// Who writes objects.
@@ -162,6 +164,7 @@ impl ObjectKind {
         has_status: false,
         scale: None,
         frozen: &[],
+        frozen_words: None,
         lasting: &[],
         writer: Writer::Agent,
         normalize: None,

@@ -186,7 +186,7 @@ pub fn update(
     };
     for member in kind.frozen.iter().filter(|_| part != Part::Live) {
         if object.content.get(*member) != present.content.get(*member) {
-            return Err(invalid(member, "field is immutable"));
+            return Err(immutable(kind, member, &present.metadata.name));
         }
     }
     check_finalizers(&present.metadata, &object.metadata)?;
@@ -384,6 +384,17 @@ fn check_finalizers(before: &ObjectMeta, after: &ObjectMeta) -> Result<(), Refus
         ));
     }
     Ok(())
+}
+
+/// A member is other than when the object was made.
+fn immutable(kind: &ObjectKind, member: &str, name: &str) -> Refusal {
+    match kind.frozen_words {
+        None => invalid(member, "field is immutable"),
+        Some(words) => {
+            let error = FieldError::new(member, Rule::Forbidden, words);
+            Refusal::Invalid(vec![error.fix(format!("delete {name} and apply again"))])
+        }
+    }
 }
 
 fn invalid(path: &str, message: &str) -> Refusal {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod clients_that_leave;
+mod guests;
 
 use std::time::Duration;
 

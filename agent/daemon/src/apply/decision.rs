@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use agent_domain::{Admitted, FieldError, NodeCaps, Rule, Vmi};
+use agent_domain::{Admitted, NodeCaps, Vmi};
+use agent_objects::{Kinds, Part, Written};
 use agent_plan::Timestamp;
 use agent_sources::{ApiError, Applied};
 use proto_node::meta::ObjectMeta;
@@ -22,7 +23,7 @@ pub(super) struct Decision {
     pub(super) written: Vec<PathBuf>,
 }
 
-pub(super) fn admit(object: VirtualMachineInstance, caps: &NodeCaps) -> Result<Admitted, ApiError> {
+fn admit(object: VirtualMachineInstance, caps: &NodeCaps) -> Result<Admitted, ApiError> {
     let name = object::metadata(&object).name;
     Vmi::admit(object, caps).map_err(|errors| ApiError::Invalid {
         kind: VMI_KIND,
@@ -68,34 +69,31 @@ pub(super) fn create(
     })
 }
 
-/// Labels, annotations, owners and finalizers can change; the spec of a VMI cannot.
+/// Labels, annotations, owners and finalizers can change; what else can, [`agent_objects::update`] judges.
 pub(super) fn update(
     offered: VirtualMachineInstance,
     present: VirtualMachineInstance,
-    caps: &NodeCaps,
 ) -> Result<Decision, ApiError> {
-    let before = object::metadata(&present);
     let mut metadata = offered.metadata.clone().unwrap_or_default();
-    take_over(&mut metadata, &before);
+    take_over(&mut metadata, &object::metadata(&present));
     let candidate = VirtualMachineInstance {
-        metadata: Some(metadata.clone()),
-        api_version: present.api_version.clone(),
-        kind: present.kind.clone(),
+        metadata: Some(metadata),
         ..offered
     };
-    // Defaults that come from the uid are those of the present object.
-    let admitted = admit(candidate, caps)?;
-    if admitted.object.spec != as_of_now(&present).spec {
-        return Err(restricted(&before));
-    }
-    let configured = metadata != before;
-    let gone = !metadata.deletion_timestamp.is_empty() && metadata.finalizers.is_empty();
-    let mut warnings = admitted.warnings;
+    let filled_in = fill_in(candidate, &present)?;
+    let mut warnings = filled_in.warnings;
+    let written = judge(&filled_in.object, &present)?;
+    let (configured, gone) = match &written {
+        Written::Unchanged => (false, false),
+        Written::Changed(_) => (true, false),
+        Written::Gone(_) => (true, true),
+    };
+    let metadata = match written {
+        Written::Unchanged => object::metadata(&present),
+        Written::Changed(object) | Written::Gone(object) => object.metadata,
+    };
     if !metadata.deletion_timestamp.is_empty() {
-        warnings.push(format!(
-            "{} is being deleted; apply it again when it is gone",
-            metadata.name
-        ));
+        warnings.push(goes_first(&metadata.name));
     }
     let object = VirtualMachineInstance {
         metadata: Some(metadata),
@@ -113,28 +111,82 @@ pub(super) fn update(
     })
 }
 
+/// Advice to whoever applies a VMI that is being deleted.
+pub(crate) fn goes_first(name: &str) -> String {
+    format!("{name} is being deleted; apply it again when it is gone")
+}
+
+fn judge(
+    offered: &VirtualMachineInstance,
+    present: &VirtualMachineInstance,
+) -> Result<Written, ApiError> {
+    let refused = |refusal| {
+        let name = object::metadata(present).name;
+        ApiError::of_refusal(VMI_KIND, &name, refusal)
+    };
+    let kind = Kinds::this_release().named(VMI_KIND).map_err(refused)?;
+    let (offered, present) = (object::as_object(offered)?, object::as_object(present)?);
+    agent_objects::update(kind, &present, offered, Part::Main).map_err(refused)
+}
+
+/// An offered VMI in the form in which the present one is stored.
+pub(crate) struct FilledIn {
+    pub(crate) object: VirtualMachineInstance,
+    /// Advice.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Fills the defaults into what is offered in the place of a VMI, so that the two can be compared: those of names and
+/// addresses come from the present one's uid. What the node has is not asked: that the guest was admitted is enough for it
+/// to stay.
+pub(crate) fn fill_in(
+    offered: VirtualMachineInstance,
+    present: &VirtualMachineInstance,
+) -> Result<FilledIn, ApiError> {
+    let before = object::metadata(present);
+    let metadata = ObjectMeta {
+        uid: before.uid,
+        namespace: before.namespace,
+        name: before.name.clone(),
+        ..object::metadata(&offered)
+    };
+    let candidate = VirtualMachineInstance {
+        api_version: present.api_version.clone(),
+        kind: present.kind.clone(),
+        metadata: Some(metadata),
+        status: None,
+        ..offered.clone()
+    };
+    let admitted = Vmi::admit_anywhere(candidate).map_err(|errors| ApiError::Invalid {
+        kind: VMI_KIND,
+        name: before.name,
+        errors,
+    })?;
+    let spec = admitted.object.spec;
+    let spec = if spec == as_of_now(present).spec {
+        present.spec.clone()
+    } else {
+        spec
+    };
+    Ok(FilledIn {
+        object: VirtualMachineInstance {
+            api_version: present.api_version.clone(),
+            kind: present.kind.clone(),
+            spec,
+            ..offered
+        },
+        warnings: admitted.warnings,
+    })
+}
+
 /// The stored object with the defaults of this release, which may fill in more than the one did that
 /// stored it.
-pub(super) fn as_of_now(present: &VirtualMachineInstance) -> VirtualMachineInstance {
+fn as_of_now(present: &VirtualMachineInstance) -> VirtualMachineInstance {
     Vmi::restore(present.clone()).map_or_else(|_| present.clone(), |restored| restored.object)
 }
 
-pub(super) fn restricted(metadata: &ObjectMeta) -> ApiError {
-    let error = FieldError::new(
-        "spec",
-        Rule::Forbidden,
-        "update of VMI object is restricted",
-    )
-    .fix(format!("delete {} and apply again", metadata.name));
-    ApiError::Invalid {
-        kind: VMI_KIND,
-        name: metadata.name.clone(),
-        errors: vec![error],
-    }
-}
-
 /// What the caller gave, and of what is there whatever is not the caller's to change.
-pub(super) fn take_over(metadata: &mut ObjectMeta, before: &ObjectMeta) {
+fn take_over(metadata: &mut ObjectMeta, before: &ObjectMeta) {
     metadata.uid.clone_from(&before.uid);
     metadata
         .resource_version

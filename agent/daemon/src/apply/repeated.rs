@@ -1,6 +1,5 @@
 //! A create that was asked for before, by the same idempotency key.
 
-use agent_domain::NodeCaps;
 use agent_sources::{ApiError, Applied, Apply};
 use agent_store::Transaction;
 use proto_node::meta::ObjectMeta;
@@ -14,7 +13,6 @@ use crate::object;
 pub(super) fn repeated(
     transaction: &Transaction<'_>,
     apply: &Apply,
-    caps: impl FnOnce() -> NodeCaps,
 ) -> Result<Option<Applied>, WriteError> {
     if apply.idempotency_key.is_empty() {
         return Ok(None);
@@ -37,7 +35,7 @@ pub(super) fn repeated(
         &object::metadata(&present),
     );
     // What is not told apart: an object that the caller may not see, and one that it may.
-    let same = || super::decision::update(apply.object.clone(), present.clone(), &caps()).is_ok();
+    let same = || super::decision::update(apply.object.clone(), present.clone()).is_ok();
     if !same_object || !same() {
         return Err(used_before(apply).into());
     }

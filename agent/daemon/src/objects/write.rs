@@ -2,21 +2,20 @@
 
 use std::cell::RefCell;
 
-use agent_domain::Vmi;
 use agent_host::Host;
 use agent_objects::{
-    Admission, AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Refusal,
-    Writer, Written, applied, create, delete, manage, patched, update,
+    AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Writer, Written,
+    applied, create, delete, manage, patched, update,
 };
 use agent_sources::{
-    ApiError, Apply, CallerTrace, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef,
-    ObjectRegistry, ObjectScale, ObjectWritten, WriteBy,
+    ApiError, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale,
+    ObjectWritten, WriteBy,
 };
 use agent_store::{StoredObject, Transaction};
-use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
-use super::companion::Companion;
+use super::attempts::{ATTEMPTS, changed_too_often};
+use super::guests::{in_stored_form, legible};
 use super::namespace::{self, check_open};
 use super::{key, kind_of, not_found, refused};
 use crate::agent::Agent;
@@ -24,9 +23,6 @@ use crate::clock;
 use crate::error::{WriteError, store};
 use crate::object::FINALIZER;
 use crate::owner::{self, OWN_ANNOTATIONS};
-
-/// How often a write is judged anew because its object was changed meanwhile.
-const ATTEMPTS: usize = 16;
 
 /// What a write comes to.
 pub(super) struct Decision {
@@ -78,13 +74,10 @@ impl<H: Host> Agent<H> {
         by: &WriteBy,
     ) -> Result<ObjectWritten, ApiError> {
         let kind = kind_of(&object.kind)?;
-        let is_there = self.ledger.object(&key(&object.id())).map_err(store)?;
-        if is_there.is_none() && matches!(kind.writer, Writer::Guests) {
-            let first = self.read_as(kind, applied(object, None))?;
-            return self.create_guest(first, None, by);
-        }
-        if matches!(kind.writer, Writer::Agent) {
-            return Err(agent_only(kind));
+        match kind.writer {
+            Writer::Guests => return self.apply_guest(kind, object, by).await,
+            Writer::Agent => return Err(agent_only(kind)),
+            Writer::Objects(_) => {}
         }
         if object.metadata.name.is_empty() {
             // Its name is made with it: there is nothing to merge with.
@@ -221,37 +214,6 @@ impl<H: Host> Agent<H> {
         })
     }
 
-    /// A VMI goes the way of all VMIs: admission, record, actor.
-    pub(super) fn create_guest(
-        &self,
-        object: Object,
-        companion: Option<&Companion>,
-        by: &WriteBy,
-    ) -> Result<ObjectWritten, ApiError> {
-        let kind = kind_of(&object.kind)?;
-        let malformed = |errors| {
-            let refusal = Refusal::Malformed(errors);
-            refused(kind, &object.metadata.name, refusal)
-        };
-        let apply = Apply {
-            object: from_json(object.to_json()).map_err(malformed)?,
-            idempotency_key: by.idempotency_key.clone(),
-            dry_run: by.dry_run,
-            create_only: true,
-            by: by.owner.clone(),
-            manager: by.manager.clone(),
-            trace: CallerTrace::default(),
-        };
-        let applied = self.apply_vmi_with(apply, companion)?;
-        Ok(ObjectWritten {
-            object: self.read_as(kind, to_json(&applied.object))?,
-            created: true,
-            changed: true,
-            gone: false,
-            warnings: applied.warnings,
-        })
-    }
-
     /// An object with what the server gives it.
     pub(super) fn new_object(&self, kind: &ObjectKind, object: Object) -> Result<Object, ApiError> {
         let name = object.metadata.name.clone();
@@ -280,7 +242,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// What an object comes to that is there already.
-    fn updated(
+    pub(super) fn updated(
         &self,
         kind: &ObjectKind,
         present: &Object,
@@ -294,13 +256,16 @@ impl<H: Host> Agent<H> {
             return Err(ApiError::Forbidden(text));
         }
         keep_own(&mut offered, present);
+        let mut warnings = Vec::new();
+        if part == Part::Main && matches!(kind.writer, Writer::Guests) {
+            (offered, warnings) = in_stored_form(kind, present, offered)?;
+        }
         let written = update(kind, present, offered, part);
         let mut written = written.map_err(|error| refused(kind, &present.metadata.name, error))?;
-        let mut warnings = Vec::new();
         if let (Written::Changed(object), Part::Main | Part::Live) = (&mut written, part)
             && is_judged_anew(kind, present, object)
         {
-            warnings = self.admit(kind, object, Some(present))?;
+            warnings.extend(self.admit(kind, object, Some(present))?);
         }
         Ok(Decision {
             written,
@@ -354,7 +319,7 @@ impl<H: Host> Agent<H> {
         })
     }
 
-    fn read_as(&self, kind: &ObjectKind, value: Value) -> Result<Object, ApiError> {
+    pub(super) fn read_as(&self, kind: &ObjectKind, value: Value) -> Result<Object, ApiError> {
         let read = Kinds::this_release().read_as(kind, value);
         read.map_err(|error| refused(kind, "", error))
     }
@@ -408,10 +373,7 @@ impl<H: Host> Agent<H> {
                 return Ok(written);
             }
         }
-        Err(ApiError::Conflict(format!(
-            "{:?} was changed {ATTEMPTS} times while this write was judged: try again",
-            id.name
-        )))
+        Err(changed_too_often(id))
     }
 
     /// Stores what was decided; nothing when what that was decided on has changed meanwhile.
@@ -473,17 +435,6 @@ fn version_of(row: Option<&StoredObject>) -> Option<u64> {
 /// become of the node. A VMI's annotations are part of what it means.
 fn is_judged_anew(kind: &ObjectKind, present: &Object, changed: &Object) -> bool {
     matches!(kind.writer, Writer::Guests) || present.content != changed.content
-}
-
-/// Whether a VMI can be read back once it is stored.
-fn legible(kind: &ObjectKind, object: &Object) -> Result<Admission, ApiError> {
-    let vmi = from_json(object.to_json());
-    let vmi = vmi.map_err(|errors| refused(kind, "", Refusal::Malformed(errors)))?;
-    let errors = Vmi::restore(vmi).err().unwrap_or_default();
-    Ok(Admission {
-        errors,
-        warnings: Vec::new(),
-    })
 }
 
 /// What a caller hears of a decision.

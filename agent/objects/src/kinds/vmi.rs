@@ -30,6 +30,7 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     // The guest's actor writes it.
     has_status: true,
     frozen: &["spec"],
+    frozen_words: Some("update of VMI object is restricted"),
     writer: Writer::Guests,
     ..ObjectKind::PLAIN
 };
