@@ -25,7 +25,7 @@ pub use self::create::{
 pub use self::credentials::{
     AddSshKey, Credentials, CredentialsCommand, OfUser, PublicKey, RemoveSshKey, SetPassword,
 };
-pub use self::dry_run::DryRun;
+pub use self::dry_run::{DeleteDryRun, DeleteMode, DryRun};
 pub use self::expand::Expand;
 pub use self::image::{
     Image, ImageCommand, ImageOutput, ImageUsage, ListImages, PruneImages, PullImage, RemoveImages,
@@ -300,6 +300,8 @@ pub struct Delete {
     /// Objects that are not there are no error
     #[arg(long)]
     pub ignore_not_found: bool,
+    #[command(flatten)]
+    pub dry_run: DeleteDryRun,
 }
 
 /// `--cascade`.

@@ -1,8 +1,9 @@
 //! `kvmctl delete`.
 
 use proto_node::node::{DeleteRequest, Object, ObjectName};
+use tonic::Code;
 
-use crate::args::Delete;
+use crate::args::{Cascade, Delete, DeleteMode};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::follow::{self, Key};
@@ -11,6 +12,7 @@ use crate::misses::Misses;
 use crate::output::print_line;
 use crate::resource::{Resource, Target};
 use crate::scope::Scope;
+use crate::text::text;
 use crate::{files, objects};
 
 /// Deletes objects and, without `--wait=false`, waits until they are gone.
@@ -22,20 +24,20 @@ pub async fn run(scope: &Scope, args: Delete) -> Result<(), Failure> {
     {
         for name in target.needed_names()? {
             let id = target.id(scope.namespace(), name);
-            misses.take(objects::delete(&mut client, &args, id).await)?;
+            misses.take(objects::delete::delete(&mut client, &args, id).await)?;
         }
         return misses.end();
     }
     let (keys, others) = keys(scope, &args)?;
     for id in others {
-        misses.take(objects::delete(&mut client, &args, id).await)?;
+        misses.take(objects::delete::delete(&mut client, &args, id).await)?;
     }
     let mut marked = Vec::new();
     for key in keys {
         let uid = misses.take(delete_one(&mut client, &args, &key).await)?;
         marked.extend(uid.flatten().map(|uid| (key, uid)));
     }
-    if args.wait {
+    if args.wait && args.dry_run.mode == DeleteMode::Real {
         for (key, uid) in marked {
             misses.take(wait_gone(&mut client, &key, &uid, &args).await)?;
         }
@@ -49,6 +51,38 @@ async fn delete_one(
     args: &Delete,
     key: &Key,
 ) -> Result<Option<String>, Failure> {
+    let id = ObjectName {
+        kind: key.resource.kind().to_owned(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+    };
+    match objects::delete::ask(client, args, &id).await {
+        Ok(answer) => {
+            let object = objects::delete::said(&answer, args, &id)?;
+            Ok((!answer.gone).then(|| text(&object, "/metadata/uid")))
+        }
+        Err(status) if objects::delete::is_ignored(&status, args) => Ok(None),
+        Err(status) if status.code() == Code::Unimplemented => {
+            delete_by_node_service(client, args, key).await
+        }
+        Err(status) => {
+            let address = client.address();
+            Err(Failure::of_status(&status, &id.kind, &id.name, address))
+        }
+    }
+}
+
+/// As agents know it that have no service of objects. They would delete for good what is only tried, and what is to stay.
+async fn delete_by_node_service(
+    client: &mut Client,
+    args: &Delete,
+    key: &Key,
+) -> Result<Option<String>, Failure> {
+    if args.dry_run.mode != DeleteMode::Real || args.cascade == Cascade::Orphan {
+        return Err(Failure::refused(
+            "this agent is older than --dry-run and --cascade=orphan of a delete: leave them out, or upgrade the node",
+        ));
+    }
     let request = DeleteRequest {
         kind: key.resource.kind().to_owned(),
         namespace: key.namespace.clone(),
@@ -58,9 +92,7 @@ async fn delete_one(
     };
     let response = match client.delete(request).await {
         Ok(response) => response,
-        Err(status) if args.ignore_not_found && status.code() == tonic::Code::NotFound => {
-            return Ok(None);
-        }
+        Err(status) if objects::delete::is_ignored(&status, args) => return Ok(None),
         Err(status) => {
             let (kind, address) = (key.resource.kind(), client.address());
             return Err(Failure::of_status(&status, kind, &key.name, address));

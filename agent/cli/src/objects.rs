@@ -2,22 +2,23 @@
 //! shown, so a kind that a newer agent serves needs no newer `kvmctl`.
 
 pub mod apply;
+pub mod delete;
 mod follow;
 pub mod json;
 
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
-    DeleteObjectRequest, GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectKind,
-    ObjectName, Propagation, SetScaleRequest, WatchObjectsRequest,
+    GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectKind, ObjectName,
+    SetScaleRequest, WatchObjectsRequest,
 };
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
 
+use self::follow::RETRY;
 pub use self::follow::until;
-use self::follow::{RETRY, wait_gone};
 use self::json::read;
 use crate::apply::report::place;
-use crate::args::{Cascade, Delete, Get, Scale};
+use crate::args::{Get, Scale};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::files::Sourced;
@@ -26,7 +27,7 @@ use crate::get::show::{
 };
 use crate::misses::Misses;
 use crate::output::jsonpath::Template;
-use crate::output::{note, print_line};
+use crate::output::print_line;
 use crate::resource::Resource;
 use crate::scope::Scope;
 use crate::text::text;
@@ -399,44 +400,6 @@ pub fn type_of(object: &Value) -> String {
         Some((group, _)) => format!("{kind}.{group}"),
         None => kind,
     }
-}
-
-/// `kvmctl delete` of one object.
-pub async fn delete(client: &mut Client, args: &Delete, id: ObjectName) -> Result<(), Failure> {
-    let propagation = match args.cascade {
-        Cascade::Background => Propagation::Background,
-        Cascade::Orphan => Propagation::Orphan,
-    };
-    let request = DeleteObjectRequest {
-        name: Some(id.clone()),
-        propagation: propagation.into(),
-        grace_period_seconds: args.grace_period,
-        ..DeleteObjectRequest::default()
-    };
-    let answer = match client.objects().delete_object(request).await {
-        Ok(answer) => answer.into_inner(),
-        Err(status) if args.ignore_not_found && status.code() == Code::NotFound => return Ok(()),
-        Err(status) => {
-            let address = client.address();
-            return Err(Failure::of_status(&status, &id.kind, &id.name, address));
-        }
-    };
-    let object = read(&answer.object)?;
-    print_line(&format!("{} {:?} deleted", type_of(&object), id.name))?;
-    if !args.wait || answer.gone {
-        return Ok(());
-    }
-    let uid = text(&object, "/metadata/uid");
-    let gone = wait_gone(client, &id, &uid);
-    tokio::time::timeout(args.timeout, gone)
-        .await
-        .unwrap_or_else(|_| {
-            Err(Failure::TimedOut(format!(
-                "error: timed out waiting for deletion on {}/{}",
-                type_of(&object),
-                id.name
-            )))
-        })
 }
 
 /// `kvmctl scale`.

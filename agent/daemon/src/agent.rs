@@ -3,6 +3,7 @@
 mod actors;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
@@ -182,7 +183,26 @@ impl<H: Host> Agent<H> {
         self.written(begun, written)
     }
 
-    /// The same, while no thread waits: `work` runs on the ledger's own, and `then` once it is on disk.
+    /// Looks at the ledger as a transaction does, and stores nothing.
+    pub(crate) fn look<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        let looked = tokio::task::block_in_place(|| {
+            self.ledger.write(|transaction| {
+                let seen = work(transaction);
+                // Whatever was seen, the transaction ends without a change.
+                Err::<Infallible, _>(seen.map_or_else(Looked::Failed, Looked::Saw))
+            })
+        });
+        match looked {
+            Err(Looked::Saw(seen)) => Ok(seen),
+            Err(Looked::Failed(error)) => Err(error),
+            Ok(never) => match never {},
+        }
+    }
+
+    /// The same as a write, while no thread waits: `work` runs on the ledger's own, and `then` once it is on disk.
     pub(crate) async fn write_shared<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError> + Send + 'static,
@@ -327,6 +347,18 @@ fn versioned<T>(
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
 ) -> impl FnOnce(&mut Transaction<'_>) -> Result<(T, u64), WriteError> {
     |transaction| Ok((work(transaction)?, transaction.version()))
+}
+
+/// How a look at the ledger ends.
+enum Looked<T> {
+    Saw(T),
+    Failed(WriteError),
+}
+
+impl<T> From<StoreError> for Looked<T> {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 /// When a VMI was accepted.

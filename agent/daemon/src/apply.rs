@@ -28,6 +28,14 @@ use crate::{clock, events, paths, verbs, vsock};
 /// How often a write is judged anew because its VMI was changed meanwhile.
 const ATTEMPTS: usize = 16;
 
+/// What an apply comes to within a transaction.
+enum Judged {
+    /// It was carried out before.
+    Repeated(Applied),
+    /// This, and whose disks are whose then.
+    Decided(Box<Decision>, PathRecords),
+}
+
 impl<H: Host> Agent<H> {
     /// Carries out an apply. What it answers is on disk.
     pub(crate) fn apply_vmi(&self, apply: Apply) -> Result<Applied, ApiError> {
@@ -56,17 +64,6 @@ impl<H: Host> Agent<H> {
         let now = clock::now();
         clear_server_fields(&mut apply.object);
         owner::claim(apply.object.metadata.get_or_insert_default(), &apply.by);
-        if apply.dry_run {
-            let target = object::vmi_ref(&object::metadata(&apply.object));
-            let before = self
-                .ledger
-                .object(&object::key(&target))
-                .map_err(crate::error::store)?;
-            let begun = call.mark();
-            let decided = self.decide(apply, before.as_ref(), now);
-            call.note("admission", begun);
-            return Ok(decided?.applied);
-        }
         let mut committing = None;
         let mut stored = None;
         for _ in 0..ATTEMPTS {
@@ -82,6 +79,9 @@ impl<H: Host> Agent<H> {
             )));
         };
         call.note("store commit", committing);
+        if apply.dry_run {
+            return Ok(decision);
+        }
         let metadata = object::metadata(&decision.object);
         if spawn {
             self.spawn(&object::vmi_ref(&metadata), &metadata.uid, false);
@@ -101,39 +101,38 @@ impl<H: Host> Agent<H> {
         committing: &mut Option<Moment>,
     ) -> Result<Option<(Applied, bool)>, ApiError> {
         let target = object::vmi_ref(&object::metadata(&apply.object));
-        let key = object::key(&target);
-        let before = self.ledger.object(&key).map_err(crate::error::store)?;
+        let before = self.ledger.object(&object::key(&target));
+        let before = before.map_err(crate::error::store)?;
         let begun = call.mark();
         let decided = self.decide(apply.clone(), before.as_ref(), now);
         call.note("admission", begun);
+        let judged = |transaction: &Transaction<'_>| {
+            let on = (apply, before.as_ref());
+            self.judge_within(transaction, on, decided)
+        };
+        if apply.dry_run {
+            let judged = self.look(judged)?;
+            return Ok(judged.map(|judged| match judged {
+                Judged::Repeated(applied) => (applied, false),
+                Judged::Decided(decision, _) => (decision.applied, false),
+            }));
+        }
         let written = self.write(|transaction| {
-            if let Some(applied) = repeated(transaction, apply)? {
-                return Ok(Some((applied, false, PathRecords::new())));
-            }
-            let present = transaction.object(&key)?;
-            let version = |row: &Option<StoredObject>| row.as_ref().map(|row| row.resource_version);
-            if version(&present) != version(&before) {
-                return Ok(None);
-            }
-            if present.is_none() {
-                let space = transaction.object(&namespace::key_of(&target.namespace))?;
-                let id = ObjectId {
-                    kind: VMI_KIND.to_owned(),
-                    namespace: target.namespace.clone(),
-                    name: target.name.clone(),
-                };
-                check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
-            }
-            let mut decision = decided?;
+            let (mut decision, claimed) = match judged(transaction)? {
+                None => return Ok(None),
+                Some(Judged::Repeated(applied)) => {
+                    return Ok(Some((applied, false, PathRecords::new())));
+                }
+                Some(Judged::Decided(decision, claimed)) => (decision, claimed),
+            };
             let spawn = decision.applied.created;
             if spawn {
                 call.made(decision.applied.object.metadata.get_or_insert_default());
             }
             *committing = call.mark();
-            let owner = (target.namespace.as_str(), target.name.as_str());
-            let claimed = paths::claim(transaction, &self.path_rules(), owner, &decision.written)?;
+            paths::claim(transaction, &claimed)?;
             let key = &apply.idempotency_key;
-            let applied = self.store_decision(transaction, decision, key, now)?;
+            let applied = self.store_decision(transaction, *decision, key, now)?;
             // After all that may refuse: others share the transaction.
             if let Some(companion) = companion.filter(|_| spawn) {
                 self.store_companion(transaction, companion)?;
@@ -145,6 +144,38 @@ impl<H: Host> Agent<H> {
         };
         self.remember_paths(claimed);
         Ok(Some((applied, spawn)))
+    }
+
+    /// Judges what takes a transaction to judge. Changes nothing.
+    fn judge_within(
+        &self,
+        transaction: &Transaction<'_>,
+        (apply, before): (&Apply, Option<&StoredObject>),
+        decided: Result<Decision, ApiError>,
+    ) -> Result<Option<Judged>, WriteError> {
+        if let Some(applied) = repeated(transaction, apply)? {
+            return Ok(Some(Judged::Repeated(applied)));
+        }
+        let target = object::vmi_ref(&object::metadata(&apply.object));
+        let present = transaction.object(&object::key(&target))?;
+        let version = |row: Option<&StoredObject>| row.map(|row| row.resource_version);
+        if version(present.as_ref()) != version(before) {
+            return Ok(None);
+        }
+        if present.is_none() {
+            let space = transaction.object(&namespace::key_of(&target.namespace))?;
+            let id = ObjectId {
+                kind: VMI_KIND.to_owned(),
+                namespace: target.namespace.clone(),
+                name: target.name.clone(),
+            };
+            check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
+        }
+        let decision = decided?;
+        let owner = (target.namespace.as_str(), target.name.as_str());
+        let rules = self.path_rules();
+        let claimed = paths::judge_claims(transaction, &rules, owner, &decision.written)?;
+        Ok(Some(Judged::Decided(Box::new(decision), claimed)))
     }
 
     fn store_decision(

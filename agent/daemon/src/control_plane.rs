@@ -251,6 +251,8 @@ impl<H: Host> Agent<H> {
             uid: String::new(),
             resource_version: String::new(),
             by: offer::owner(key),
+            propagation: None,
+            dry_run: false,
         };
         match self.delete(delete).await {
             Ok(_) | Err(ApiError::NotFound { .. }) => fenced,

@@ -1,69 +1,101 @@
 //! Deleting objects: a VMI is marked, its actor does the rest.
 
 use agent_host::Host;
+use agent_objects::propagate;
+use agent_plan::Timestamp;
 use agent_sources::{ApiError, Delete, Deleted};
 use agent_store::StoredObject;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::Object;
+use proto_node::node::object::Kind as Stored;
 use proto_node::vmi::VirtualMachineInstance;
 
 use crate::agent::Agent;
+use crate::error::store;
 use crate::object::is_vmi;
 use crate::{clock, object};
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
+/// What a delete comes to.
+struct Decision {
+    deleted: Deleted,
+    uid: String,
+    /// Whether there is anything to store.
+    is_change: bool,
+}
+
 impl<H: Host> Agent<H> {
     /// Carries out a delete. The mark is on disk when it answers.
     pub(crate) fn delete_object(&self, delete: &Delete) -> Result<Deleted, ApiError> {
         let key = object::key(&delete.target);
         let now = clock::now();
+        if delete.dry_run {
+            let row = self.ledger.object(&key).map_err(store)?;
+            return Ok(self.decide_delete(delete, row.as_ref(), now)?.deleted);
+        }
         let (deleted, uid) = self.write(|transaction| {
-            let row = transaction
-                .object(&key)?
-                .ok_or_else(|| object::not_found(&delete.target))?;
-            check_preconditions(delete, &row)?;
-            let uid = row.uid.clone();
-            if !is_vmi(&delete.target) {
-                let object = object::object(delete.target.kind, &row)?;
-                transaction.remove(&key, row)?;
-                return Ok((Deleted { object, gone: true }, uid));
-            }
-            let mut vmi = object::vmi(&row)?;
-            let kind = delete.target.kind.as_str();
-            self.check_delete(kind, &object::metadata(&vmi), &delete.by)?;
-            let grace = delete
-                .grace_period_seconds
-                .unwrap_or(own_grace_seconds(&vmi));
-            let metadata = vmi.metadata.get_or_insert_default();
-            let changed = mark(
-                metadata,
-                grace,
-                &clock::rfc3339(now),
-                delete.grace_period_seconds.is_some(),
-            );
-            let gone = metadata.finalizers.is_empty();
-            if changed || gone {
-                let row = object::row(vmi.clone(), transaction.next_version());
-                vmi.metadata.get_or_insert_default().resource_version =
-                    row.resource_version.to_string();
-                if gone {
-                    transaction.remove_owner(&key, row)?;
-                } else {
-                    transaction.put(&key, row)?;
+            let row = transaction.object(&key)?;
+            let mut decision = self.decide_delete(delete, row.as_ref(), now)?;
+            let Some(row) = row.filter(|_| decision.is_change) else {
+                return Ok((decision.deleted, decision.uid));
+            };
+            match &mut decision.deleted.object.kind {
+                Some(Stored::VirtualMachineInstance(vmi)) => {
+                    let row = object::row(vmi.clone(), transaction.next_version());
+                    vmi.metadata.get_or_insert_default().resource_version =
+                        row.resource_version.to_string();
+                    if decision.deleted.gone {
+                        transaction.remove_owner(&key, row)?;
+                    } else {
+                        transaction.put(&key, row)?;
+                    }
                 }
+                _ => transaction.remove(&key, row)?,
             }
-            Ok((
-                Deleted {
-                    object: Object::from(vmi),
-                    gone,
-                },
-                uid,
-            ))
+            Ok((decision.deleted, decision.uid))
         })?;
         self.wake(&uid);
         Ok(deleted)
+    }
+
+    fn decide_delete(
+        &self,
+        delete: &Delete,
+        row: Option<&StoredObject>,
+        now: Timestamp,
+    ) -> Result<Decision, ApiError> {
+        let row = row.ok_or_else(|| object::not_found(&delete.target))?;
+        check_preconditions(delete, row)?;
+        let uid = row.uid.clone();
+        if !is_vmi(&delete.target) {
+            let object = object::object(delete.target.kind, row)?;
+            return Ok(Decision {
+                deleted: Deleted { object, gone: true },
+                uid,
+                is_change: true,
+            });
+        }
+        let mut vmi = object::vmi(row)?;
+        let kind = delete.target.kind.as_str();
+        self.check_delete(kind, &object::metadata(&vmi), &delete.by)?;
+        let own = own_grace_seconds(&vmi);
+        let grace = delete.grace_period_seconds.unwrap_or(own);
+        let metadata = vmi.metadata.get_or_insert_default();
+        let is_explicit = delete.grace_period_seconds.is_some();
+        let is_marked = mark(metadata, grace, &clock::rfc3339(now), is_explicit);
+        let propagation = delete.propagation;
+        let is_noted = propagation.is_some_and(|how| propagate(metadata, how));
+        let gone = metadata.finalizers.is_empty();
+        Ok(Decision {
+            deleted: Deleted {
+                object: Object::from(vmi),
+                gone,
+            },
+            uid,
+            is_change: is_marked || is_noted || gone,
+        })
     }
 }
 

@@ -256,10 +256,9 @@ pub(crate) fn written(vmi: &Vmi) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Remembers whose the disks of a new VMI are, as far as others could name them, too. What was
-/// remembered counts once the transaction is committed.
-pub(crate) fn claim(
-    transaction: &mut Transaction<'_>,
+/// Whose the disks of a new VMI are to be, as far as others could name them, too.
+pub(crate) fn judge_claims(
+    transaction: &Transaction<'_>,
     rules: &PathRules,
     (namespace, name): (&str, &str),
     written: &[PathBuf],
@@ -299,13 +298,21 @@ pub(crate) fn claim(
         record.exclusive = true;
         claimed.insert(path.clone(), record);
     }
-    // Once all are judged: who is refused after a change takes along what others have in the same commit.
-    for (path, record) in &claimed {
+    Ok(claimed)
+}
+
+/// Remembers whose the disks of a new VMI are; it counts once the transaction is committed. Who is refused after a change
+/// takes along what others have in the same commit, so all is judged before.
+pub(crate) fn claim(
+    transaction: &mut Transaction<'_>,
+    claimed: &PathRecords,
+) -> Result<(), WriteError> {
+    for (path, record) in claimed {
         if let Some(text) = path.to_str() {
             transaction.put_path(text, record)?;
         }
     }
-    Ok(claimed)
+    Ok(())
 }
 
 fn refused(name: &str, message: String, way_out: String) -> WriteError {

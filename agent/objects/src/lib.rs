@@ -39,5 +39,5 @@ pub use selector::fields::FieldSelector;
 pub use selector::{LabelSelector, SelectorError};
 pub use write::{
     Given, ORPHAN_FINALIZER, Part, Preconditions, Propagation, Write, Written, create, delete,
-    patched, update,
+    patched, propagate, update,
 };

@@ -249,12 +249,8 @@ pub fn delete(
         )));
     }
     let mut object = present.clone();
-    let finalizers = &mut object.metadata.finalizers;
-    finalizers.retain(|finalizer| finalizer != ORPHAN_FINALIZER);
-    if propagation == Propagation::Orphan {
-        finalizers.push(ORPHAN_FINALIZER.to_owned());
-    }
-    let is_final = finalizers.is_empty();
+    propagate(&mut object.metadata, propagation);
+    let is_final = object.metadata.finalizers.is_empty();
     if object.metadata.deletion_timestamp.is_empty() {
         now.clone_into(&mut object.metadata.deletion_timestamp);
         object.metadata.deletion_grace_period_seconds = Some(0);
@@ -267,6 +263,17 @@ pub fn delete(
     } else {
         Written::Changed(object)
     })
+}
+
+/// Notes on an object that is deleted what becomes of what it owns; true when that was not noted before.
+pub fn propagate(metadata: &mut ObjectMeta, propagation: Propagation) -> bool {
+    let before = metadata.finalizers.clone();
+    let finalizers = &mut metadata.finalizers;
+    finalizers.retain(|finalizer| finalizer != ORPHAN_FINALIZER);
+    if propagation == Propagation::Orphan {
+        finalizers.push(ORPHAN_FINALIZER.to_owned());
+    }
+    *finalizers != before
 }
 
 /// The offered object, with all that only the server sets as it is present.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use agent_domain::Owner;
+use agent_objects::Propagation;
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceGuestAgentInfo};
@@ -109,6 +110,10 @@ pub struct Delete {
     pub resource_version: String,
     /// Owner in whose name the object is deleted.
     pub by: Owner,
+    /// What becomes of what it owns; as an earlier request said when absent.
+    pub propagation: Option<Propagation>,
+    /// Judge only.
+    pub dry_run: bool,
 }
 
 /// Result of a deletion.

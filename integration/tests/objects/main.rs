@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod clients_that_leave;
+mod dry_runs;
+mod garbage;
 mod guests;
 
 use std::time::Duration;
@@ -91,7 +93,14 @@ fn secrets_are_encrypted_in_the_ledger_and_refused_without_their_key() -> anyhow
         "{refused}"
     );
     put(&host, SECRET)?;
-    fail(&agent, "apply -f /run/kvmlet-test/object.yaml")?;
+    for mode in ["none", "server"] {
+        let refused = fail(
+            &agent,
+            &format!("apply --dry-run={mode} -f /run/kvmlet-test/object.yaml"),
+        )?;
+        assert!(refused.contains("encrypted with key"), "{mode}: {refused}");
+        put(&host, &SECRET.replace("name: web", "name: other"))?;
+    }
     agent.apply(MAP)?;
     host.sh(&format!("! test -e {state}/secrets.key"))?;
     agent.kill()?;

@@ -17,6 +17,37 @@ impl DryRun {
     }
 }
 
+/// `--dry-run` of a delete, of which the client can say something by itself.
+#[derive(Args)]
+pub struct DeleteDryRun {
+    /// Only print what would be deleted: server, also without a value, asks the node; client looks whether the objects are there; none deletes them
+    #[arg(id = "dry_run", long = "dry-run", action = clap::ArgAction::Set, value_enum, num_args = 0..=1, default_value = "none", default_missing_value = "server", require_equals = true, value_name = "MODE")]
+    pub mode: DeleteMode,
+}
+
+/// Whether and how a delete is only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DeleteMode {
+    /// Objects are deleted
+    #[value(name = "none")]
+    Real,
+    /// The node judges
+    Server,
+    /// Whether they are there is looked up
+    Client,
+}
+
+impl DeleteMode {
+    /// What follows the words of what was done, as kubectl says that nothing was.
+    pub const fn said(self) -> &'static str {
+        match self {
+            Self::Real => "",
+            Self::Server => " (server dry run)",
+            Self::Client => " (dry run)",
+        }
+    }
+}
+
 /// Whether a mode is one in which nothing is done.
 fn asked(mode: &str) -> Result<bool, String> {
     match mode {
@@ -64,6 +95,20 @@ mod tests {
         ] {
             let words = format!("kvmctl {verb} --dry-run=server");
             assert!(Cli::try_parse_from(words.split(' ')).is_ok(), "{verb}");
+        }
+        let delete = |words: &str| match Cli::try_parse_from(words.split(' ')).ok()?.command {
+            Command::Delete(delete) => Some(delete.dry_run.mode),
+            _ => None,
+        };
+        for (mode, wanted) in [
+            ("", Some(DeleteMode::Real)),
+            (" --dry-run", Some(DeleteMode::Server)),
+            (" --dry-run=server", Some(DeleteMode::Server)),
+            (" --dry-run=client", Some(DeleteMode::Client)),
+            (" --dry-run=none", Some(DeleteMode::Real)),
+            (" --dry-run=maybe", None),
+        ] {
+            assert_eq!(delete(&format!("kvmctl delete vmi web{mode}")), wanted);
         }
         let both = ["kvmctl", "drain", "--cancel", "--dry-run"];
         assert!(Cli::try_parse_from(both).is_err());

@@ -81,6 +81,8 @@ impl Offered {
             uid: String::new(),
             resource_version: String::new(),
             by: owner(&self.key),
+            propagation: None,
+            dry_run: false,
         }
     }
 }

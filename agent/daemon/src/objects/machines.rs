@@ -104,6 +104,8 @@ impl<H: Host> Agent<H> {
             uid: vmi.metadata.uid.clone(),
             resource_version: String::new(),
             by: by.owner.clone(),
+            propagation: None,
+            dry_run: false,
         });
         match ended {
             // It has ended meanwhile.

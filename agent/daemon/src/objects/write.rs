@@ -168,7 +168,7 @@ impl<H: Host> Agent<H> {
         by: &WriteBy,
     ) -> Result<ObjectWritten, ApiError> {
         let kind = kind_of(&wanted.id.kind)?;
-        if !matches!(kind.writer, Writer::Objects(_)) && !by.dry_run {
+        if !matches!(kind.writer, Writer::Objects(_)) {
             return self.delete_other(kind, wanted, by);
         }
         self.change(kind, (&wanted.id, Part::Main), by, |present| {
@@ -204,6 +204,8 @@ impl<H: Host> Agent<H> {
             uid: wanted.preconditions.uid.clone(),
             resource_version: wanted.preconditions.resource_version.clone(),
             by: by.owner.clone(),
+            propagation: Some(wanted.propagation),
+            dry_run: by.dry_run,
         })?;
         Ok(ObjectWritten {
             object: self.read_as(kind, deleted.object.to_json())?,
@@ -349,6 +351,7 @@ impl<H: Host> Agent<H> {
                 manage(present.as_ref(), object, &manager);
             }
             if by.dry_run {
+                self.check_storable(kind, row.as_ref(), &decision.written)?;
                 return Ok(told(decision, present));
             }
             if matches!(decision.written, Written::Unchanged) {
@@ -374,6 +377,19 @@ impl<H: Host> Agent<H> {
             }
         }
         Err(changed_too_often(id))
+    }
+
+    /// Refuses what could not be stored, such as a Secret without the key to encrypt it.
+    fn check_storable(
+        &self,
+        kind: &ObjectKind,
+        present: Option<&StoredObject>,
+        written: &Written,
+    ) -> Result<(), ApiError> {
+        if let Written::Changed(object) | Written::Gone(object) = written {
+            self.row_of(kind, present, object, object.version())?;
+        }
+        Ok(())
     }
 
     /// Stores what was decided; nothing when what that was decided on has changed meanwhile.

@@ -178,9 +178,11 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
     }];
     let claim_for = |namespace: &str| {
         let written = std::slice::from_ref(&path);
-        fixture
-            .ledger
-            .write(|transaction| claim(transaction, &rules, (namespace, "web"), written))
+        fixture.ledger.write(|transaction| {
+            let claimed = judge_claims(transaction, &rules, (namespace, "web"), written)?;
+            claim(transaction, &claimed)?;
+            Ok::<_, WriteError>(claimed)
+        })
     };
     assert_eq!(claim_for("a").expect("is free").len(), 1);
     // Both were judged before either was remembered: the second one hears of the first.

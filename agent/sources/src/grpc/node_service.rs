@@ -196,6 +196,8 @@ impl<R: Registry> NodeService for Service<R> {
             uid: request.uid,
             resource_version: request.resource_version,
             by: Owner::GrpcCaller,
+            propagation: None,
+            dry_run: false,
         };
         let deleted = self.registry.delete(delete).await?;
         Ok(Response::new(DeleteResponse {

@@ -197,6 +197,8 @@ impl<R: ObjectRegistry> ManifestSource<R> {
                     uid,
                     resource_version: String::new(),
                     by: directory(),
+                    propagation: None,
+                    dry_run: false,
                 };
                 if let Err(error) = self.registry.delete(delete).await {
                     warn!(%error, "a VMI whose manifest is gone cannot be deleted; trying again");
