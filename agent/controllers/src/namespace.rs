@@ -134,9 +134,9 @@ fn delete_all(
 ) -> Result<Vec<String>, StoreError> {
     let mut left = Vec::new();
     for kind in kinds {
-        let listed = match store.list(kind.kind, Some(namespace)) {
+        let listed = match store.list_heads(kind.kind, namespace) {
             Ok(listed) => listed,
-            // Such as Secrets without their key: the others go meanwhile.
+            // The others go meanwhile.
             Err(StoreError::Unknown(why)) => {
                 left.push(format!("{} cannot be listed: {why}", kind.plural));
                 continue;
@@ -151,7 +151,7 @@ fn delete_all(
                 Err(error) => return Err(error),
             }
         }
-        let remaining = store.list(kind.kind, Some(namespace))?.items.len();
+        let remaining = store.list_heads(kind.kind, namespace)?.items.len();
         if remaining > 0 {
             let kind = kind.plural;
             left.push(format!("{kind} has {remaining} resource instances"));

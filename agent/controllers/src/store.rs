@@ -82,6 +82,15 @@ pub trait ObjectStore {
     /// [`StoreError::Unknown`].
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError>;
 
+    /// The same of a namespace, with no more of each object than its metadata: what is encrypted and cannot be read for now
+    /// is among them.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`].
+    fn list_heads(&self, kind: &str, namespace: &str) -> Result<Listed, StoreError> {
+        self.list(kind, Some(namespace))
+    }
+
     /// Objects of a kind in a namespace that an owner owns, and those that nobody controls and that bear a label
     /// (`key=value`). A store that has no index of these answers with all objects of the kind.
     ///

@@ -1,12 +1,13 @@
 //! From a configuration to a running agent, and back.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_host::{Dialer, LinuxHost, NodeFacts};
+use agent_objects::Kinds;
 use agent_sources::manifests::ManifestSource;
 use agent_sources::{ControlPlane, serve};
-use agent_store::{Ledger, Limits};
+use agent_store::{Ciphertext, Ledger, Limits};
 use anyhow::Context;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -124,7 +125,7 @@ pub(crate) fn ledger_file(config: &Config) -> PathBuf {
 async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
     let ledger = Ledger::open(&ledger_file(config), Limits::default())?;
     make_dirs(config)?;
-    let secrets = Secrets::load(&config.state_dir, &ledger.seal_keys()?);
+    let secrets = open_secrets(&config.state_dir, &ledger)?;
     if let Some(why) = secrets.refused() {
         error!(
             "Secrets can be neither read nor written until the agent starts with their key: {why}"
@@ -142,6 +143,24 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let connector = connector(agent.host.dialer());
     agent.traces.replace(agent.pipeline(config, connector)?);
     Ok(agent)
+}
+
+/// The key of what is confidential. One that is lost is needed no longer once all that was encrypted under it is deleted.
+fn open_secrets(state_dir: &Path, ledger: &Ledger) -> anyhow::Result<Secrets> {
+    let kinds = Kinds::this_release().all();
+    let confidential = kinds.filter(|kind| !kind.confidential.is_empty());
+    let kinds: Vec<&str> = confidential.map(|kind| kind.kind).collect();
+    let used = ledger.prune_seal_keys(&kinds, Ciphertext::All)?;
+    let secrets = Secrets::load(state_dir, &used);
+    if secrets.refused().is_none() || used.is_empty() {
+        return Ok(secrets);
+    }
+    let needed = ledger.prune_seal_keys(&kinds, Ciphertext::OfObjects)?;
+    Ok(if needed == used {
+        secrets
+    } else {
+        Secrets::load(state_dir, &needed)
+    })
 }
 
 /// Signals.

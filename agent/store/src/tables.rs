@@ -38,7 +38,7 @@ pub(crate) const OWNED: TableDefinition<'_, (&str, &str), ()> = TableDefinition:
 pub(crate) const LABELLED: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("labelled");
 /// Uids of objects that were removed and may have owned others, to the version that removed them.
 pub(crate) const GONE: TableDefinition<'_, &str, u64> = TableDefinition::new("gone");
-/// Ids of keys under which rows were ever encrypted, to the version that first was.
+/// Ids of keys under which rows were encrypted that are there, or were there when the ledger was opened, to the version that first was.
 pub(crate) const SEAL_KEYS: TableDefinition<'_, &str, u64> = TableDefinition::new("seal_keys");
 /// Control plane, namespace and name to `agent_plan::Assignment` as JSON. Not the API's objects: outlives them.
 pub(crate) const ASSIGNMENTS: TableDefinition<'_, &str, &[u8]> =

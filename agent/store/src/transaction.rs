@@ -28,7 +28,7 @@ pub struct Transaction<'txn> {
     pub(crate) labelled: Table<'txn, (&'static str, &'static str), ()>,
     idempotency: Table<'txn, &'static str, &'static str>,
     pub(crate) gone: Table<'txn, &'static str, u64>,
-    seal_keys: Table<'txn, &'static str, u64>,
+    pub(crate) seal_keys: Table<'txn, &'static str, u64>,
     pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
     pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,

@@ -112,6 +112,55 @@ fn secrets_are_encrypted_in_the_ledger_and_refused_without_their_key() -> anyhow
 }
 
 #[test]
+fn secrets_whose_key_is_lost_can_be_deleted_and_make_way_for_a_new_key() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(SECRET)?;
+    agent.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n")?;
+    agent.apply(&SECRET.replace("name: web", "name: web, namespace: a"))?;
+    agent.apply(&SECRET.replace(
+        "name: web",
+        "name: kept, namespace: a, finalizers: [example.com/keep]",
+    ))?;
+    agent.kill()?;
+    host.sh("rm /var/lib/kvmlet/secrets.key")?;
+    agent.start()?;
+    let refused = fail(&agent, "get secret web")?;
+    assert!(refused.contains("encrypted with key"), "{refused}");
+    assert_eq!(
+        succeed(&agent, "delete secret web")?,
+        "secret \"web\" deleted\n"
+    );
+    succeed(&agent, "delete namespace a --wait=false")?;
+    let remaining = "jsonpath={.status.conditions[0].message}";
+    let words = "Some resources are remaining: secrets has 1 resource instances";
+    host.wait_for(
+        &format!("test \"$(kvmctl get ns a -o '{remaining}')\" = '{words}'"),
+        PATIENCE,
+    )?;
+    // What is encrypted cannot be changed, and what is not can.
+    let refused = fail(&agent, "patch secret kept -n a -p '{type: x}'")?;
+    assert!(refused.contains("encrypted with key"), "{refused}");
+    succeed(
+        &agent,
+        "patch secret kept -n a -p '{metadata: {finalizers: null}}'",
+    )?;
+    host.wait_for("! kvmctl get ns a", PATIENCE)?;
+
+    // Nothing is left that needs the lost key.
+    agent.kill()?;
+    agent.start()?;
+    agent.apply(SECRET)?;
+    let decoded = "get secret web --template '{{.data.password | base64decode}}'";
+    assert_eq!(succeed(&agent, decoded)?, PLAIN);
+    agent.kill()?;
+    let checked = host.sh("kvmlet check-store --config /var/lib/kvmlet/kvmlet.toml")?;
+    assert!(checked.contains(": sound"), "{checked}");
+    Ok(())
+}
+
+#[test]
 fn a_namespace_that_is_deleted_is_emptied_first() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;

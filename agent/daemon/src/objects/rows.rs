@@ -19,7 +19,32 @@ use crate::error::WriteError;
 use crate::object;
 use crate::secrets::{ObjectIdentity, SealError};
 
+/// How much of an object is known, or has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    Whole,
+    /// All but what is encrypted, which stays as it is.
+    Head,
+}
+
 impl<H: Host> Agent<H> {
+    /// The object of a row, and how much of it: where the head is enough, what cannot be decrypted is left out.
+    pub(super) fn read_as_far(
+        &self,
+        kind: &ObjectKind,
+        row: &StoredObject,
+        needed: Extent,
+    ) -> Result<(Object, Extent), ApiError> {
+        match self.read(kind, row) {
+            Err(_) if needed == Extent::Head && row.sealed.is_some() => {
+                let head = Kinds::this_release().from_wire(kind, &row.object);
+                let head = head.map_err(|error| undecodable(row, &error))?;
+                Ok((head, Extent::Head))
+            }
+            read => Ok((read?, Extent::Whole)),
+        }
+    }
+
     /// The object of a row.
     pub(super) fn read(&self, kind: &ObjectKind, row: &StoredObject) -> Result<Object, ApiError> {
         let object = Kinds::this_release().from_wire(kind, &self.whole(kind, row)?);
@@ -115,9 +140,17 @@ impl<H: Host> Agent<H> {
         &self,
         kind: &ObjectKind,
         present: Option<&StoredObject>,
-        object: &Object,
+        (object, extent): (&Object, Extent),
         version: u64,
     ) -> Result<StoredObject, ApiError> {
+        if let (Extent::Head, Some(present)) = (extent, present) {
+            return Ok(StoredObject {
+                generation: object.metadata.generation,
+                resource_version: version,
+                object: wire(kind, object)?,
+                ..present.clone()
+            });
+        }
         if let (Writer::Guests, Some(present)) = (kind.writer, present) {
             // Only its metadata and what is live can have changed. The rest stays byte for byte as it was admitted.
             let mut vmi = object::vmi(present)?;

@@ -10,7 +10,7 @@ use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy
 use serde_json::Value;
 
 use super::wait::wait;
-use super::{CHANGES, id, kind_of};
+use super::{CHANGES, id, key, kind_of, not_found};
 use crate::agent::Agent;
 use crate::error::store;
 use crate::object;
@@ -47,6 +47,23 @@ impl<H: Host> ObjectStore for Agent<H> {
         };
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let items = rows.iter().map(|(_, row)| self.read(entry, row));
+        let items = items.collect::<Result<_, _>>().map_err(refused)?;
+        Ok(Listed { version, items })
+    }
+
+    fn list_heads(&self, kind: &str, namespace: &str) -> Result<Listed, StoreError> {
+        let entry = kind_of(kind).map_err(refused)?;
+        let found = self.ledger.objects_in(kind, namespace);
+        let (rows, version) = found.map_err(|error| refused(store(error)))?;
+        let head = |row| {
+            Ok(Object {
+                api_version: entry.api_version(),
+                kind: entry.kind.to_owned(),
+                metadata: object::metadata_of(row)?,
+                ..Object::default()
+            })
+        };
+        let items = rows.iter().map(|(_, row)| head(row));
         let items = items.collect::<Result<_, _>>().map_err(refused)?;
         Ok(Listed { version, items })
     }
@@ -126,9 +143,12 @@ impl<H: Host> ObjectStore for Agent<H> {
         patch: &Value,
         preconditions: &Preconditions,
     ) -> Result<Object, StoreError> {
-        let present = self.get_object(id).map_err(refused)?;
-        let owner = Owner::of(&present.metadata.annotations);
         let entry = kind_of(&id.kind).map_err(refused)?;
+        let row = self.ledger.object(&key(id));
+        let row = row.map_err(|error| refused(store(error)))?;
+        let row = row.ok_or_else(|| refused(not_found(entry, id)))?;
+        let present = object::metadata_of(&row).map_err(refused)?;
+        let owner = Owner::of(&present.annotations);
         let is_guest = matches!(entry.writer, Writer::Guests);
         if is_guest && !owner.allows_change_by(&CONTROLLER.owner) {
             let text = format!("{} {:?} belongs to {owner}", id.kind, id.name);

@@ -7,6 +7,7 @@ use agent_store::Transaction;
 
 use super::companion::Companion;
 use super::namespace::{self, check_open};
+use super::rows::Extent;
 use super::wait::wait;
 use super::{key, kind_of};
 use crate::agent::Agent;
@@ -69,7 +70,7 @@ impl<H: Host> Agent<H> {
         self.store_written(
             transaction,
             kind,
-            None,
+            (None, Extent::Whole),
             &mut Written::Changed(object.clone()),
         )
     }

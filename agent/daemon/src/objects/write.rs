@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::attempts::{ATTEMPTS, changed_too_often};
 use super::guests::{in_stored_form, legible};
 use super::namespace::{self, check_open};
+use super::rows::Extent;
 use super::{key, kind_of, not_found, refused};
 use crate::agent::Agent;
 use crate::clock;
@@ -37,6 +38,8 @@ struct Decided {
     id: ObjectId,
     /// The version of the object that was there.
     before: Option<u64>,
+    /// How much of it is known.
+    extent: Extent,
     idempotency_key: String,
 }
 
@@ -108,7 +111,8 @@ impl<H: Host> Agent<H> {
         if matches!(kind.writer, Writer::Agent) {
             return Err(agent_only(kind));
         }
-        self.change(kind, (&wanted.id, wanted.part), by, |present| {
+        let object = (&wanted.id, wanted.part, extent_of(&wanted.patch));
+        self.change_as_far(kind, object, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
             let kinds = (Kinds::this_release(), kind);
             let offered = patched(kinds, &present, &wanted.patch, &wanted.preconditions);
@@ -171,7 +175,9 @@ impl<H: Host> Agent<H> {
         if !matches!(kind.writer, Writer::Objects(_)) {
             return self.delete_other(kind, wanted, by);
         }
-        self.change(kind, (&wanted.id, Part::Main), by, |present| {
+        // What is encrypted goes unread: its key may be lost.
+        let object = (&wanted.id, Part::Main, Extent::Head);
+        self.change_as_far(kind, object, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
             self.check_delete(kind.kind, &present.metadata, &by.owner)?;
             let now = clock::rfc3339(clock::now());
@@ -335,14 +341,28 @@ impl<H: Host> Agent<H> {
         by: &WriteBy,
         decide: impl Fn(Option<Object>) -> Result<Decision, ApiError> + Send + Sync,
     ) -> Result<ObjectWritten, ApiError> {
+        let object = (id, part, Extent::Whole);
+        self.change_as_far(kind, object, by, decide).await
+    }
+
+    /// The same of a write that needs so much of the object that is there.
+    async fn change_as_far(
+        &self,
+        kind: &'static ObjectKind,
+        (id, part, needed): (&ObjectId, Part, Extent),
+        by: &WriteBy,
+        decide: impl Fn(Option<Object>) -> Result<Decision, ApiError> + Send + Sync,
+    ) -> Result<ObjectWritten, ApiError> {
         let key = key(id);
         let space = namespace::key_of(&id.namespace);
         for _ in 0..ATTEMPTS {
             let (row, space) = self.ledger.object_or(&key, &space).map_err(store)?;
             check_open(space.as_ref(), (kind.plural, id))?;
-            let present = row.as_ref().map(|row| self.read(kind, row)).transpose()?;
+            let read = row.as_ref().map(|row| self.read_as_far(kind, row, needed));
+            let (present, extent) = read.transpose()?.unzip();
+            let extent = extent.unwrap_or(Extent::Whole);
             let mut decision = decide(present.clone())?;
-            if let Written::Changed(object) = &mut decision.written {
+            if let (Written::Changed(object), Extent::Whole) = (&mut decision.written, extent) {
                 let manager = Manager {
                     name: &by.manager,
                     part,
@@ -351,7 +371,7 @@ impl<H: Host> Agent<H> {
                 manage(present.as_ref(), object, &manager);
             }
             if by.dry_run {
-                self.check_storable(kind, row.as_ref(), &decision.written)?;
+                self.check_storable(kind, (row.as_ref(), extent), &decision.written)?;
                 return Ok(told(decision, present));
             }
             if matches!(decision.written, Written::Unchanged) {
@@ -361,6 +381,7 @@ impl<H: Host> Agent<H> {
                 kind,
                 id: id.clone(),
                 before: version_of(row.as_ref()),
+                extent,
                 idempotency_key: by.idempotency_key.clone(),
             };
             let agent = self.clone();
@@ -383,11 +404,11 @@ impl<H: Host> Agent<H> {
     fn check_storable(
         &self,
         kind: &ObjectKind,
-        present: Option<&StoredObject>,
+        (present, extent): (Option<&StoredObject>, Extent),
         written: &Written,
     ) -> Result<(), ApiError> {
         if let Written::Changed(object) | Written::Gone(object) = written {
-            self.row_of(kind, present, object, object.version())?;
+            self.row_of(kind, present, (object, extent), object.version())?;
         }
         Ok(())
     }
@@ -408,7 +429,8 @@ impl<H: Host> Agent<H> {
             let space = transaction.object(&namespace::key_of(&id.namespace))?;
             check_open(space.as_ref(), (kind.plural, id))?;
         }
-        self.store_written(transaction, kind, now.as_ref(), &mut decision.written)?;
+        let before = (now.as_ref(), wanted.extent);
+        self.store_written(transaction, kind, before, &mut decision.written)?;
         let written = told(decision, present);
         if written.created && !wanted.idempotency_key.is_empty() {
             let uid = &written.object.metadata.uid;
@@ -422,7 +444,7 @@ impl<H: Host> Agent<H> {
         &self,
         transaction: &mut Transaction<'_>,
         kind: &ObjectKind,
-        present: Option<&StoredObject>,
+        (present, extent): (Option<&StoredObject>, Extent),
         written: &mut Written,
     ) -> Result<(), WriteError> {
         let is_gone = matches!(written, Written::Gone(_));
@@ -431,7 +453,7 @@ impl<H: Host> Agent<H> {
         };
         let version = transaction.next_version();
         object.metadata.resource_version = version.to_string();
-        let row = self.row_of(kind, present, object, version)?;
+        let row = self.row_of(kind, present, (object, extent), version)?;
         let key = key(&object.id());
         if is_gone {
             transaction.remove_owner(&key, row)?;
@@ -439,6 +461,16 @@ impl<H: Host> Agent<H> {
             transaction.put(&key, row)?;
         }
         Ok(())
+    }
+}
+
+/// How much of an object it takes to patch it.
+fn extent_of(patch: &Value) -> Extent {
+    let mut members = patch.as_object().into_iter().flatten();
+    if patch.is_object() && members.all(|(name, _)| name == "metadata") {
+        Extent::Head
+    } else {
+        Extent::Whole
     }
 }
 
