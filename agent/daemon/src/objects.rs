@@ -11,6 +11,7 @@ mod repeated;
 mod rows;
 mod run;
 mod store;
+mod sweep;
 mod together;
 pub(crate) mod wait;
 mod write;

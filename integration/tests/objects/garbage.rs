@@ -1,11 +1,59 @@
-//! Garbage: what depends on objects that are gone goes, and what its owner let go of stays.
+//! Garbage: what depends on objects that are gone goes, what its owner let go of stays, and nobody waits for either.
 
 use integration::agent::GuestSpec;
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
 
-use super::{MAP, PATIENCE, started, succeed};
+use super::{MAP, PATIENCE, put, started, succeed};
+
+/// Objects that one owner has.
+const DEPENDENTS: u64 = 1000;
+
+#[test]
+fn controllers_go_on_while_garbage_is_collected() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    agent.apply(MAP)?;
+    let uid = succeed(&agent, "get cm web -o jsonpath={.metadata.uid}")?;
+    let owner =
+        format!("ownerReferences: [{{apiVersion: v1, kind: ConfigMap, name: web, uid: {uid}}}]");
+    let mut manifest = String::new();
+    for number in 0..DEPENDENTS {
+        manifest.push_str(&format!(
+            "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: a{number}, {owner}}}\n---\n"
+        ));
+    }
+    put(&host, &manifest)?;
+    succeed(&agent, "create -f /run/kvmlet-test/object.yaml")?;
+    let guest = GuestSpec::testguest("guest", "tests=none then=idle").without_devices();
+    put(&host, &guest.machine("Always"))?;
+    let before: u64 = succeed(&agent, "get cm web -o jsonpath={.metadata.resourceVersion}")?
+        .parse::<u64>()?
+        + DEPENDENTS;
+    // One after another, with no more between them than it takes.
+    host.sh("kvmctl delete cm web --wait=false && kvmctl create -f /run/kvmlet-test/object.yaml")?;
+    host.wait_for("kvmctl get vmi guest", PATIENCE)?;
+    let left = "kvmctl get sa -o name 2>/dev/null | wc -l";
+    host.wait_for(&format!("test $({left}) = 0"), PATIENCE)?;
+    // Each change takes a version: the guest was made before as many were taken as there were dependents.
+    let event =
+        "{.items[?(@.involvedObject.kind==\"VirtualMachineInstance\")].metadata.resourceVersion}";
+    let made = succeed(
+        &agent,
+        &format!(
+            "get events --field-selector involvedObject.name=guest,reason=SuccessfulCreate -o 'jsonpath={event}'"
+        ),
+    )?;
+    let made: u64 = made.parse()?;
+    assert!(
+        made < before + DEPENDENTS,
+        "the guest was made at version {made}, and the first object was deleted after {before}"
+    );
+    Ok(())
+}
 
 #[test]
 fn what_a_vmi_owns_goes_with_it_unless_it_is_let_go_of() -> anyhow::Result<()> {

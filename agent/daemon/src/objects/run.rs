@@ -12,6 +12,7 @@ use agent_sources::ApiError;
 use agent_store::{ObjectKey, StoredObject};
 use tracing::{error, info, warn};
 
+use super::sweep::{Sweep, Swept};
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
 use crate::events::About;
@@ -37,6 +38,8 @@ struct Controllers {
     namespaces: Namespaces,
     /// Garbage was collected as of this version of the ledger; nothing before the first time.
     collected: Option<u64>,
+    /// What is left to do of the garbage that was found.
+    sweep: Sweep,
     /// Uids of objects that are gone since and owned nothing.
     alone: BTreeSet<String>,
     /// Events that are yet to be recorded, and the heads of the objects that they are about.
@@ -229,11 +232,17 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Deletes what depends on nothing but objects that are gone; true when there may be more.
+    /// Deletes, for a spell, what depends on nothing but objects that are gone; true when there may be more.
     fn collect_garbage(&self, controllers: &mut Controllers) -> Result<bool, StoreError> {
         let Controllers {
-            collected, alone, ..
+            collected,
+            sweep,
+            alone,
+            ..
         } = controllers;
+        if !sweep.is_over() {
+            return Ok(self.go_on_sweeping(sweep, collected));
+        }
         let version = self.ledger.version().map_err(unreadable)?;
         if !self.may_have_garbage(*collected, alone)? {
             *collected = Some(version);
@@ -253,24 +262,39 @@ impl<H: Host> Agent<H> {
         let objects = everything.objects.into_iter();
         let objects: Vec<Object> = objects.collect::<Result<_, _>>().map_err(unknown)?;
         let writes = collect(&objects, |uid| everything.gone.contains(uid));
-        let is_clean = writes.is_empty();
-        let mut failed = false;
-        for write in writes {
-            let done = tokio::task::block_in_place(|| self.discard(&write));
-            if let Err(error) = done {
-                failed = true;
-                warn!(%error, "an object whose owner is gone cannot be collected yet");
-            }
+        if !writes.is_empty() {
+            *sweep = Sweep::of(writes, version);
+            return Ok(self.go_on_sweeping(sweep, collected));
         }
-        if is_clean && !everything.gone.is_empty() {
+        if !everything.gone.is_empty() {
             alone.extend(everything.gone);
             self.forget(alone)?;
         }
-        if is_clean || failed {
-            // What failed is tried again with the next change.
-            *collected = Some(version);
+        *collected = Some(version);
+        Ok(false)
+    }
+
+    /// Discards garbage for a spell; true when there may be more.
+    fn go_on_sweeping(&self, sweep: &mut Sweep, collected: &mut Option<u64>) -> bool {
+        let begun = Instant::now();
+        let carry_out = |write: &Write| {
+            let done = tokio::task::block_in_place(|| self.discard(write));
+            done.inspect_err(
+                |error| warn!(%error, "an object whose owner is gone cannot be collected yet"),
+            )
+        };
+        match sweep.go_on(carry_out, || begun.elapsed() >= SPELL) {
+            Swept::Partly => true,
+            Swept::Whole {
+                version,
+                has_failed: true,
+            } => {
+                // What failed is tried again with the next change.
+                *collected = Some(version);
+                false
+            }
+            Swept::Whole { .. } => true,
         }
-        Ok(!is_clean && !failed)
     }
 
     fn discard(&self, write: &Write) -> Result<(), StoreError> {
