@@ -15,7 +15,7 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use self::decision::{Decision, create, update};
 pub(crate) use self::decision::{fill_in, goes_first};
-use self::repeated::repeated;
+use self::repeated::{Earlier, is_current};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object;
@@ -31,7 +31,7 @@ const ATTEMPTS: usize = 16;
 /// What an apply comes to within a transaction.
 enum Judged {
     /// It was carried out before.
-    Repeated(Applied),
+    Repeated(Box<Applied>),
     /// This, and whose disks are whose then.
     Decided(Box<Decision>, PathRecords),
 }
@@ -103,17 +103,18 @@ impl<H: Host> Agent<H> {
         let target = object::vmi_ref(&object::metadata(&apply.object));
         let before = self.ledger.object(&object::key(&target));
         let before = before.map_err(crate::error::store)?;
+        let earlier = self.earlier(apply)?;
         let begun = call.mark();
         let decided = self.decide(apply.clone(), before.as_ref(), now);
         call.note("admission", begun);
         let judged = |transaction: &Transaction<'_>| {
-            let on = (apply, before.as_ref());
-            self.judge_within(transaction, on, decided)
+            let on = (apply, companion, before.as_ref());
+            self.judge_within(transaction, on, earlier, decided)
         };
         if apply.dry_run {
             let judged = self.look(judged)?;
             return Ok(judged.map(|judged| match judged {
-                Judged::Repeated(applied) => (applied, false),
+                Judged::Repeated(applied) => (*applied, false),
                 Judged::Decided(decision, _) => (decision.applied, false),
             }));
         }
@@ -121,7 +122,7 @@ impl<H: Host> Agent<H> {
             let (mut decision, claimed) = match judged(transaction)? {
                 None => return Ok(None),
                 Some(Judged::Repeated(applied)) => {
-                    return Ok(Some((applied, false, PathRecords::new())));
+                    return Ok(Some((*applied, false, PathRecords::new())));
                 }
                 Some(Judged::Decided(decision, claimed)) => (decision, claimed),
             };
@@ -150,11 +151,23 @@ impl<H: Host> Agent<H> {
     fn judge_within(
         &self,
         transaction: &Transaction<'_>,
-        (apply, before): (&Apply, Option<&StoredObject>),
+        (apply, companion, before): (&Apply, Option<&Companion>, Option<&StoredObject>),
+        earlier: Option<Earlier>,
         decided: Result<Decision, ApiError>,
     ) -> Result<Option<Judged>, WriteError> {
-        if let Some(applied) = repeated(transaction, apply)? {
-            return Ok(Some(Judged::Repeated(applied)));
+        if !is_current(transaction, apply, earlier.as_ref())? {
+            return Ok(None);
+        }
+        if let Some(earlier) = earlier {
+            return Ok(Some(Judged::Repeated(Box::new(earlier.answer?))));
+        }
+        let is_companion_current = match companion {
+            Some(companion) => companion.inputs.are_current(transaction)?,
+            None => true,
+        };
+        if !is_companion_current {
+            let text = "what a guest is to be made with was judged on has changed: try again";
+            return Err(ApiError::Conflict(text.to_owned()).into());
         }
         let target = object::vmi_ref(&object::metadata(&apply.object));
         let present = transaction.object(&object::key(&target))?;

@@ -3,6 +3,7 @@
 mod attempts;
 pub(crate) mod companion;
 mod guests;
+mod inputs;
 mod machines;
 pub(crate) mod namespace;
 mod node;

@@ -6,6 +6,7 @@ mod clients_that_leave;
 mod dry_runs;
 mod garbage;
 mod guests;
+mod inputs;
 
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ use proto_node::node::NodeResources;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
+use super::inputs::Inputs;
 use super::kind_of;
 use super::wait::wait;
 use super::write::Decision;
@@ -43,6 +44,7 @@ impl<H: Host> Agent<H> {
                 written: Written::Changed(self.node_object(kind, &name, present)?),
                 created,
                 warnings: Vec::new(),
+                inputs: Inputs::default(),
             })
         });
         wait(published)?;
@@ -55,6 +57,7 @@ impl<H: Host> Agent<H> {
                         written: present.map_or(Written::Unchanged, Written::Gone),
                         created: false,
                         warnings: Vec::new(),
+                        inputs: Inputs::default(),
                     })
                 });
                 wait(removed)?;

@@ -9,6 +9,7 @@ use super::companion::Companion;
 use super::namespace::{self, check_open};
 use super::rows::Extent;
 use super::wait::wait;
+use super::write::{Decision, agent_only};
 use super::{key, kind_of};
 use crate::agent::Agent;
 use crate::error::WriteError;
@@ -39,7 +40,11 @@ impl<H: Host> Agent<H> {
         let kind = kind_of(&object.kind)?;
         owner::claim(&mut object.metadata, &by.owner);
         let object = self.new_object(kind, object)?;
-        let mut written = self.admitted(kind, object)?.written;
+        let Decision {
+            mut written,
+            inputs,
+            ..
+        } = self.admitted(kind, object)?;
         if let Written::Changed(object) = &mut written {
             let manager = Manager {
                 name: &by.manager,
@@ -49,8 +54,12 @@ impl<H: Host> Agent<H> {
             manage(None, object, &manager);
         }
         match written {
-            Written::Changed(object) | Written::Gone(object) => Ok(Companion { kind, object }),
-            Written::Unchanged => Err(super::write::agent_only(kind)),
+            Written::Changed(object) | Written::Gone(object) => Ok(Companion {
+                kind,
+                object,
+                inputs,
+            }),
+            Written::Unchanged => Err(agent_only(kind)),
         }
     }
 
@@ -60,7 +69,7 @@ impl<H: Host> Agent<H> {
         transaction: &mut Transaction<'_>,
         companion: &Companion,
     ) -> Result<(), WriteError> {
-        let Companion { kind, object } = companion;
+        let Companion { kind, object, .. } = companion;
         let id = object.id();
         if transaction.has_object(&key(&id))? {
             return Ok(());

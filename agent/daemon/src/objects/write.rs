@@ -1,21 +1,20 @@
 //! Writes of objects of any kind: what is decided by [`agent_objects`] is stored in one transaction.
 
-use std::cell::RefCell;
-
 use agent_host::Host;
 use agent_objects::{
     AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Writer, Written,
     applied, create, delete, manage, patched, update,
 };
 use agent_sources::{
-    ApiError, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef, ObjectRegistry, ObjectScale,
-    ObjectWritten, WriteBy,
+    ApiError, Delete, Kind, ObjectDelete, ObjectPatch, ObjectRef, ObjectScale, ObjectWritten,
+    WriteBy,
 };
 use agent_store::{StoredObject, Transaction};
 use serde_json::{Value, json};
 
 use super::attempts::{ATTEMPTS, changed_too_often};
 use super::guests::{in_stored_form, legible};
+use super::inputs::{Finder, Inputs};
 use super::namespace::{self, check_open};
 use super::rows::Extent;
 use super::{key, kind_of, not_found, refused};
@@ -30,6 +29,8 @@ pub(super) struct Decision {
     pub(super) written: Written,
     pub(super) created: bool,
     pub(super) warnings: Vec<String>,
+    /// What else was looked at.
+    pub(super) inputs: Inputs,
 }
 
 /// On what a write was decided.
@@ -40,6 +41,8 @@ struct Decided {
     before: Option<u64>,
     /// How much of it is known.
     extent: Extent,
+    /// Other objects that were looked at.
+    inputs: Inputs,
     idempotency_key: String,
 }
 
@@ -187,6 +190,7 @@ impl<H: Host> Agent<H> {
                 written: written.map_err(|error| refused(kind, &wanted.id.name, error))?,
                 created: false,
                 warnings: Vec::new(),
+                inputs: Inputs::default(),
             })
         })
         .await
@@ -241,11 +245,12 @@ impl<H: Host> Agent<H> {
         kind: &ObjectKind,
         mut object: Object,
     ) -> Result<Decision, ApiError> {
-        let warnings = self.admit(kind, &mut object, None)?;
+        let (warnings, inputs) = self.admit(kind, &mut object, None)?;
         Ok(Decision {
             written: Written::Changed(object),
             created: true,
             warnings,
+            inputs,
         })
     }
 
@@ -264,7 +269,7 @@ impl<H: Host> Agent<H> {
             return Err(ApiError::Forbidden(text));
         }
         keep_own(&mut offered, present);
-        let mut warnings = Vec::new();
+        let (mut warnings, mut inputs) = (Vec::new(), Inputs::default());
         if part == Part::Main && matches!(kind.writer, Writer::Guests) {
             (offered, warnings) = in_stored_form(kind, present, offered)?;
         }
@@ -273,33 +278,28 @@ impl<H: Host> Agent<H> {
         if let (Written::Changed(object), Part::Main | Part::Live) = (&mut written, part)
             && is_judged_anew(kind, present, object)
         {
-            warnings.extend(self.admit(kind, object, Some(present))?);
+            let more;
+            (more, inputs) = self.admit(kind, object, Some(present))?;
+            warnings.extend(more);
         }
         Ok(Decision {
             written,
             created: false,
             warnings,
+            inputs,
         })
     }
 
-    /// Judges an object by its kind's own rules; the answer is advice.
+    /// Judges an object by its kind's own rules; the answer is advice, and what else was looked at.
     fn admit(
         &self,
         kind: &ObjectKind,
         object: &mut Object,
         before: Option<&Object>,
-    ) -> Result<Vec<String>, ApiError> {
+    ) -> Result<(Vec<String>, Inputs), ApiError> {
         let caps = || self.caps();
-        // What it names is read as it was before this write, which changes one object.
-        let failed = RefCell::new(None);
-        let find = |id: &ObjectId| match self.get_object(id) {
-            Ok(object) => Some(object),
-            Err(ApiError::NotFound { .. }) => None,
-            Err(error) => {
-                *failed.borrow_mut() = Some(error);
-                None
-            }
-        };
+        let finder = Finder::new(self);
+        let find = |id: &ObjectId| finder.find(id);
         let admission = match kind.writer {
             Writer::Objects(admit) => admit(
                 object,
@@ -313,12 +313,9 @@ impl<H: Host> Agent<H> {
             Writer::Guests => legible(kind, object)?,
             Writer::Agent => return Err(agent_only(kind)),
         };
-        // What could not be read is not taken for absent.
-        if let Some(error) = failed.take() {
-            return Err(error);
-        }
+        let inputs = finder.inputs()?;
         if admission.errors.is_empty() {
-            return Ok(admission.warnings);
+            return Ok((admission.warnings, inputs));
         }
         Err(ApiError::Invalid {
             kind: kind.kind,
@@ -382,6 +379,7 @@ impl<H: Host> Agent<H> {
                 id: id.clone(),
                 before: version_of(row.as_ref()),
                 extent,
+                inputs: std::mem::take(&mut decision.inputs),
                 idempotency_key: by.idempotency_key.clone(),
             };
             let agent = self.clone();
@@ -422,7 +420,7 @@ impl<H: Host> Agent<H> {
     ) -> Result<Option<ObjectWritten>, WriteError> {
         let Decided { kind, id, .. } = wanted;
         let now = transaction.object(&key(id))?;
-        if version_of(now.as_ref()) != wanted.before {
+        if version_of(now.as_ref()) != wanted.before || !wanted.inputs.are_current(transaction)? {
             return Ok(None);
         }
         if now.is_none() {
