@@ -211,7 +211,7 @@ pub struct Apply {
     after_help = "Examples:\n  kvmctl get vmi -o wide\n  kvmctl get vmi web -o jsonpath='{.status.phase}'\n  kvmctl get events --field-selector reason=Started"
 )]
 pub struct Get {
-    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`
+    /// Type and name: `vmi`, `vmi web`, `vmi/web`, `events`; several types: `vmi,vm`, `all`
     #[arg(required = true, value_name = "TYPE [NAME]")]
     pub what: Vec<String>,
     /// wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE or custom-columns=NAME:PATH,...
@@ -444,12 +444,18 @@ pub struct ManualPages {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  kvmctl wait --for=condition=Ready vmi/web --timeout 60s\n  kvmctl wait --for=delete vmi/web\n  kvmctl wait --for=jsonpath='{.status.phase}'=Succeeded vmi/web"
+    after_help = "Examples:\n  kvmctl wait --for=condition=Ready vmi/web --timeout 60s\n  kvmctl wait --for=delete vmi/web\n  kvmctl wait --for=condition=Ready vmi -l app=web\n  kvmctl wait --for=jsonpath='{.status.phase}'=Succeeded vmi/web"
 )]
 pub struct Wait {
     /// Type and names: `vmi web`, `vmi/web`
     #[arg(required = true, value_name = "TYPE/NAME")]
     pub what: Vec<String>,
+    /// All objects of the type in the namespace
+    #[arg(long, conflicts_with = "selector")]
+    pub all: bool,
+    /// Objects with these labels
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
     /// condition=NAME[=STATUS], delete or jsonpath='{PATH}'=VALUE
     #[arg(long = "for", value_name = "GOAL")]
     pub goal: Goal,

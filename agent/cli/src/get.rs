@@ -28,6 +28,9 @@ pub async fn run(scope: &Scope, mut args: Get) -> Result<(), Failure> {
         args.output = Some(OutputFormat::GoTemplate(template));
     }
     let mut client = Client::new(scope)?;
+    if let Some(targets) = objects::several::targets(&mut client, &args.what).await? {
+        return objects::several::get(&mut client, scope, &args, &targets).await;
+    }
     if let Some(target) = objects::target(&mut client, &args.what).await? {
         return objects::get(&mut client, scope, &args, &target).await;
     }

@@ -5,11 +5,12 @@ pub mod apply;
 pub mod delete;
 mod follow;
 pub mod json;
+pub mod several;
 
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
-    GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectKind, ObjectName,
-    SetScaleRequest, WatchObjectsRequest,
+    GetObjectRequest, ListObjectsRequest, ObjectKind, ObjectName, SetScaleRequest,
+    WatchObjectsRequest,
 };
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
@@ -48,8 +49,8 @@ pub async fn target(client: &mut Client, words: &[String]) -> Result<Option<Targ
     let Err(unknown) = Resource::parse(word) else {
         return Ok(None);
     };
-    let kinds = match client.objects().list_kinds(ListKindsRequest {}).await {
-        Ok(answer) => answer.into_inner().kinds,
+    let kinds = match client.kinds().await {
+        Ok(kinds) => kinds.to_vec(),
         // An older agent serves what this program knows.
         Err(status) if status.code() == Code::Unimplemented => return Err(unknown),
         Err(status) => return Err(Failure::of_status(&status, "", "", client.address())),
@@ -68,9 +69,11 @@ pub async fn any(client: &mut Client, words: &[String]) -> Result<Target, Failur
         return Err(Failure::Usage("a type is missing, such as vmi".to_owned()));
     };
     let (word, _) = first.split_once('/').unwrap_or((first, ""));
-    let kinds = client.objects().list_kinds(ListKindsRequest {}).await;
-    let kinds = kinds.map_err(|status| Failure::of_status(&status, "", "", client.address()))?;
-    let mut kinds = kinds.into_inner().kinds.into_iter();
+    let kinds = match client.kinds().await {
+        Ok(kinds) => kinds.to_vec(),
+        Err(status) => return Err(Failure::of_status(&status, "", "", client.address())),
+    };
+    let mut kinds = kinds.into_iter();
     let Some(kind) = kinds.find(|kind| is_called(kind, word)) else {
         let text = format!("the server doesn't have a resource type {word:?}");
         return Err(Failure::refused(text));
@@ -114,6 +117,16 @@ impl Target {
             return Err(Failure::Usage(text));
         }
         Ok(&self.names)
+    }
+
+    /// Refuses names where objects are chosen otherwise.
+    pub fn check_unnamed(&self) -> Result<(), Failure> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Usage(
+            "name cannot be provided when a selector or --all is specified".to_owned(),
+        ))
     }
 
     /// What its objects are called before the slash.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use proto_node::node::Object;
+use proto_node::node::{ListRequest, Object};
 use serde_json::Value;
 
 use crate::args::Wait;
@@ -15,6 +15,7 @@ use crate::output::print_line;
 use crate::resource::Target;
 use crate::scope::Scope;
 use crate::state::{as_vmi, ended};
+use crate::text::text;
 use crate::wait_goal::Goal;
 
 /// Waits for every named object in turn, all within one timeout.
@@ -28,7 +29,16 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
         Goal::Path { .. } => "the path to have the value".to_owned(),
     };
     if let Some(target) = objects::target(&mut client, &args.what).await? {
-        for name in target.needed_names()? {
+        let names = match args.selector() {
+            None => target.needed_names()?.to_vec(),
+            Some(selector) => {
+                target.check_unnamed()?;
+                let items = objects::list(&mut client, scope, &target, selector).await?;
+                let names = items.iter().map(|item| text(item, "/metadata/name"));
+                matching(names.collect(), &args.goal)?
+            }
+        };
+        for name in &names {
             let id = target.id(scope.namespace(), name);
             let left = args.timeout.saturating_sub(start.elapsed());
             let full_name = format!("{}/{name}", target.full_name());
@@ -41,7 +51,17 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
         }
         return misses.end();
     }
-    let target = Target::parse_named(&args.what)?;
+    let target = match args.selector() {
+        None => Target::parse_named(&args.what)?,
+        Some(selector) => {
+            let target = Target::parse(&args.what)?;
+            let names = chosen(&mut client, scope, &target, selector).await?;
+            Target {
+                names: matching(names, &args.goal)?,
+                ..target
+            }
+        }
+    };
     for name in target.names {
         let key = Key::new(scope, target.resource, scope.namespace(), &name);
         let left = args.timeout.saturating_sub(start.elapsed());
@@ -54,6 +74,48 @@ pub async fn run(scope: &Scope, args: Wait) -> Result<(), Failure> {
         }
     }
     misses.end()
+}
+
+/// Names of the objects of a type that agents without a service of objects know, too.
+async fn chosen(
+    client: &mut Client,
+    scope: &Scope,
+    target: &Target,
+    selector: &str,
+) -> Result<Vec<String>, Failure> {
+    if !target.names.is_empty() {
+        return Err(Failure::Usage(
+            "name cannot be provided when a selector or --all is specified".to_owned(),
+        ));
+    }
+    let kind = target.resource.kind();
+    let request = ListRequest {
+        kind: kind.to_owned(),
+        namespace: scope.namespace().to_owned(),
+        label_selector: selector.to_owned(),
+        ..ListRequest::default()
+    };
+    let listed = client.list(request).await;
+    let (objects, _) =
+        listed.map_err(|status| Failure::of_status(&status, kind, "", client.address()))?;
+    let metadata = objects.iter().filter_map(Object::metadata);
+    Ok(metadata.map(|metadata| metadata.name.clone()).collect())
+}
+
+/// Refuses to wait for nothing, unless that is what is waited for.
+fn matching(names: Vec<String>, goal: &Goal) -> Result<Vec<String>, Failure> {
+    if names.is_empty() && !matches!(goal, Goal::Deleted) {
+        return Err(Failure::refused("no matching resources found"));
+    }
+    Ok(names)
+}
+
+impl Wait {
+    /// By which labels objects are chosen, where they are not named.
+    fn selector(&self) -> Option<&str> {
+        let all = self.all.then_some("");
+        all.or(self.selector.as_deref())
+    }
 }
 
 /// Whether an object of any kind has reached the goal.

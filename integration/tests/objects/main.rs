@@ -7,6 +7,7 @@ mod dry_runs;
 mod garbage;
 mod guests;
 mod inputs;
+mod several;
 
 use std::time::Duration;
 
