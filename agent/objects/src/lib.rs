@@ -17,6 +17,7 @@ mod object;
 mod patch;
 mod refusal;
 mod selector;
+mod unknown;
 mod write;
 
 pub use data::read::data_of;
@@ -37,6 +38,7 @@ pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;
 pub use selector::fields::FieldSelector;
 pub use selector::{LabelSelector, SelectorError};
+pub use unknown::UnknownMetadata;
 pub use write::{
     Given, ORPHAN_FINALIZER, Part, Preconditions, Propagation, Write, Written, create, delete,
     patched, propagate, update,

@@ -5,6 +5,8 @@ use proto_node::{DecodeError, append_json, from_json, to_json};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::unknown::UnknownMetadata;
+
 /// Names one object. Kinds have different names whatever their group, so the group is not needed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
@@ -26,6 +28,8 @@ pub struct Object {
     pub kind: String,
     /// Metadata.
     pub metadata: ObjectMeta,
+    /// What else a newer server's metadata has.
+    pub unknown_metadata: UnknownMetadata,
     /// All other members, such as `spec` and `status`.
     pub content: Map<String, Value>,
 }
@@ -61,6 +65,7 @@ impl Object {
             api_version,
             kind,
             metadata,
+            unknown_metadata: UnknownMetadata::default(),
             content,
         })
     }
@@ -71,7 +76,9 @@ impl Object {
         let mut object = Map::new();
         object.insert(String::from("apiVersion"), self.api_version.clone().into());
         object.insert(String::from("kind"), self.kind.clone().into());
-        object.insert(String::from("metadata"), to_json(&self.metadata));
+        let mut metadata = to_json(&self.metadata);
+        self.unknown_metadata.put_back(&mut metadata);
+        object.insert(String::from("metadata"), metadata);
         let content = self.content.iter();
         object.extend(content.map(|(name, value)| (name.clone(), value.clone())));
         Value::Object(object)
@@ -86,7 +93,13 @@ impl Object {
         text.extend_from_slice(b",\"kind\":");
         append(&mut text, &self.kind);
         text.extend_from_slice(b",\"metadata\":");
-        append_json(&self.metadata, &mut text);
+        if self.unknown_metadata.is_empty() {
+            append_json(&self.metadata, &mut text);
+        } else {
+            let mut metadata = to_json(&self.metadata);
+            self.unknown_metadata.put_back(&mut metadata);
+            append(&mut text, &metadata);
+        }
         for (name, value) in &self.content {
             text.push(b',');
             append(&mut text, name);

@@ -332,6 +332,7 @@ fn is_same(one: &Object, other: &Object) -> bool {
     one.api_version == other.api_version
         && one.kind == other.kind
         && one.content == other.content
+        && one.unknown_metadata == other.unknown_metadata
         && (one.metadata == other.metadata || to_json(&one.metadata) == to_json(&other.metadata))
 }
 

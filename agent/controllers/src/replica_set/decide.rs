@@ -245,5 +245,6 @@ fn replica(view: &View, template: &VirtualMachineInstanceTemplateSpec, name: Str
             ..ObjectMeta::default()
         },
         content,
+        ..Object::default()
     }
 }

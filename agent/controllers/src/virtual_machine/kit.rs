@@ -137,6 +137,7 @@ fn copy_of(machine: &Object, object: &Object) -> Object {
             ..ObjectMeta::default()
         },
         content,
+        ..Object::default()
     }
 }
 

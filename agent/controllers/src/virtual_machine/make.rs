@@ -59,6 +59,7 @@ pub(super) fn vmi(
             ..ObjectMeta::default()
         },
         content,
+        ..Object::default()
     })
 }
 

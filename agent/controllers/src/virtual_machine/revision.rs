@@ -66,5 +66,6 @@ pub(super) fn of(machine: &Object) -> Object {
             ..ObjectMeta::default()
         },
         content,
+        ..Object::default()
     }
 }

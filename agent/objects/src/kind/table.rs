@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use proto_node::meta::ObjectMeta;
-use proto_node::{LastJson, Schema, from_json_lenient, to_json};
+use proto_node::{DecodeError, LastJson, Schema, from_json_lenient, to_json};
 use serde_json::Value;
 
 use super::ObjectKind;
@@ -11,6 +11,10 @@ use crate::data::redact;
 use crate::kinds;
 use crate::object::{Object, in_metadata};
 use crate::refusal::Refusal;
+use crate::unknown::UnknownMetadata;
+
+/// Full name of the message of metadata.
+const METADATA: &str = "kvmlet.meta.v1.ObjectMeta";
 
 /// The table. There is one of each release; tests add kinds of their own to it.
 pub struct Kinds {
@@ -106,7 +110,7 @@ impl Kinds {
     }
 
     /// Reads an object of a Kubernetes API, in the version that is stored. The server may be newer: fields that the kind
-    /// does not have here are kept as they are, and their paths come with the object. Those of metadata are left out.
+    /// does not have here are kept as they are, and their paths come with the object.
     ///
     /// This is for stores that are a Kubernetes API, whose objects others write too; a node without a cluster has none.
     /// What callers and files of a node say is for [`Self::read`], and the ledger refuses an object with unknown fields
@@ -120,14 +124,25 @@ impl Kinds {
     ) -> Result<(&ObjectKind, Object, Vec<String>), Refusal> {
         let kind = self.kind_of(&value)?;
         let metadata = value.get_mut("metadata").map(Value::take);
+        let (mut unknown, mut unknown_metadata) = (Vec::new(), UnknownMetadata::default());
         if let Some(metadata) = metadata {
+            let whole = self.schema.canonical_lenient(METADATA, metadata.clone());
+            let (whole, paths) = whole.map_err(|errors| Refusal::Malformed(in_metadata(errors)))?;
             let known = from_json_lenient::<ObjectMeta>(metadata);
             let (known, _) = known.map_err(|errors| Refusal::Malformed(in_metadata(errors)))?;
-            value["metadata"] = to_json(&known);
+            let known = to_json(&known);
+            unknown_metadata = UnknownMetadata::between(&whole, &known);
+            unknown.extend(paths.iter().map(|path| format!("metadata.{path}")));
+            value["metadata"] = known;
         }
         let value = self.schema.canonical_lenient(kind.message, value);
-        let (value, unknown) = value.map_err(Refusal::Malformed)?;
-        Ok((kind, object_of(kind, value)?, unknown))
+        let (value, paths) = value.map_err(Refusal::Malformed)?;
+        unknown.extend(paths);
+        let object = Object {
+            unknown_metadata,
+            ..object_of(kind, value)?
+        };
+        Ok((kind, object, unknown))
     }
 
     /// Reads an object of a known kind.
@@ -145,6 +160,12 @@ impl Kinds {
     /// # Errors
     /// [`Refusal::Malformed`] when the object does not have the form of its kind.
     pub fn to_wire(&self, kind: &ObjectKind, object: &Object) -> Result<Vec<u8>, Refusal> {
+        if !object.unknown_metadata.is_empty() {
+            return Err(Refusal::Malformed(vec![DecodeError {
+                path: String::from("metadata"),
+                message: String::from("has fields that this release does not know"),
+            }]));
+        }
         let head = (object.api_version.as_str(), object.kind.as_str());
         let bytes =
             self.schema
@@ -339,10 +360,19 @@ mod tests {
         for kind in kinds.all() {
             let mut value = serde_json::json!({
                 "apiVersion": kind.api_version(), "kind": kind.kind,
-                "metadata": {"name": "a", "labels": {"b": "c"}, "novel": {}},
+                "metadata": {
+                    "name": "a", "labels": {"b": "c"}, "novel": {"f": [1]},
+                    "ownerReferences": [
+                        {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "v", "novel": null},
+                    ],
+                },
                 "novel": [{"d": null}, 1.5],
             });
-            let mut paths = vec!["novel"];
+            let mut paths = vec![
+                "metadata.novel",
+                "metadata.ownerReferences[0].novel",
+                "novel",
+            ];
             if kind.has_status {
                 value["status"] = serde_json::json!({"novel": {"e": ""}});
                 paths.push("status.novel");
@@ -364,6 +394,9 @@ mod tests {
                 "{}",
                 kind.kind
             );
+            assert_eq!(object.to_json()["metadata"], value["metadata"]);
+            let text: Value = serde_json::from_slice(&object.to_text()).unwrap();
+            assert_eq!(text, object.to_json());
             let (_, again, _) = kinds.read_lenient(object.to_json()).unwrap();
             assert_eq!(again, object);
             assert!(kinds.to_wire(kind, &object).is_err(), "{}", kind.kind);
@@ -402,7 +435,11 @@ mod tests {
         assert!(kinds.read(value.clone()).is_err());
         let (kind, object, unknown) = kinds.read_lenient(value.clone()).unwrap();
         assert_eq!(kind.kind, "VirtualMachineInstance");
-        assert_eq!(unknown, ["spec.domain.novel", "status.novel"]);
+        assert_eq!(
+            unknown,
+            ["metadata.novel", "spec.domain.novel", "status.novel"]
+        );
+        assert_eq!(object.to_json()["metadata"]["novel"], 1);
         assert_eq!(object.api_version, "kubevirt.io/v1");
         assert_eq!(object.metadata.name, "web");
         assert_eq!(object.content["spec"], value["spec"]);
