@@ -26,6 +26,19 @@ pub fn programs(root: &Path) -> anyhow::Result<()> {
     process::stream(command.args(["--workspace", "--bins"]))
 }
 
+/// Builds the named programs of the workspace, and the agent of nodes in a box that runs them. Dependencies get the features
+/// that the whole workspace gives them, so that a later build of everything builds none of them again.
+///
+/// # Errors
+/// When the build fails.
+pub fn only(root: &Path, names: &[&str]) -> anyhow::Result<()> {
+    let mut command = cargo(root);
+    command.args(["build", "--profile", &artifacts::profile()?, "--workspace"]);
+    command.args(["--bin", "node-agent"]);
+    command.args(names.iter().flat_map(|name| ["--bin", name]));
+    process::stream(&mut command)
+}
+
 /// Where the test guest's crate lies, below the root of the clone.
 pub const TESTGUEST: &str = "guest-images/testguest";
 

@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: one guest from manifest to shell prompt and away again, before your eyes; or with `--story` from
 //! the Debian package to a login.
 
+mod escapes;
 pub mod story;
 mod svg;
 
@@ -14,6 +15,7 @@ use integration::host::{self, Host};
 use integration::image::busybox::{self, GuestImage};
 use integration::node::{Flavour, Node, NodeSpec};
 
+use self::escapes::WithoutEscapes;
 use crate::node::PROGRAMS;
 use crate::progress::step;
 
@@ -47,7 +49,7 @@ pub fn run(root: &Path, options: &DemoOptions) -> anyhow::Result<()> {
         let picture = options.svg.as_deref();
         return story::run(root, crate::images::cloud, None, picture);
     }
-    step("build the programs", || crate::build::run(root))?;
+    step("build the programs", || crate::build::only(root, PROGRAMS))?;
     let image = step(
         "guest image: Debian's stock kernel and busybox",
         busybox::guest,
@@ -116,7 +118,8 @@ fn type_in<M: Commands>(machine: &M, command: &str) -> anyhow::Result<()> {
 fn console<M: Commands>(agent: &Agent<'_, M>) -> anyhow::Result<()> {
     println!("\n$ kvmctl console demo");
     let mut console = agent.console("demo")?;
-    let mut screen = std::io::stdout();
+    // The guest's shell asks for the position of the cursor, and the answer of this terminal would go astray.
+    let mut screen = WithoutEscapes::before(std::io::stdout());
     console.follow_until(GuestImage::PROMPT, PATIENCE, &mut screen)?;
     for command in AT_THE_PROMPT {
         console.write(format!("{command}\n").as_bytes())?;

@@ -15,7 +15,7 @@ pub const PROGRAMS: &[&str] = &["kvmlet", "kvmlet-vmm", "kvmctl"];
 /// # Errors
 /// When the node does not start.
 pub fn run(root: &Path, systemd: bool) -> anyhow::Result<()> {
-    step("build", || crate::build::run(root))?;
+    step("build", || crate::build::only(root, PROGRAMS))?;
     let guest = step("guest image", busybox::guest)?;
     let flavour = if systemd {
         Flavour::Systemd
