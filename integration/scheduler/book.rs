@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// On top of a lease, before its VMI is placed anew: clocks that drift, a guest that has to be killed.
 const MARGIN_MS: u64 = 10_000;
 
-/// Which nodes are told what.
+/// Messages to send, each with the name of its node.
 pub type Orders = Vec<(String, Body)>;
 
 /// Everything; it outlives the scheduler.

@@ -80,7 +80,7 @@ impl Scheduler {
         self.carry_out(&inner, orders)
     }
 
-    /// What people want, and what they are told.
+    /// Carries out one command line, and returns its answer.
     pub fn obey(&self, line: &str) -> anyhow::Result<String> {
         let mut inner = self.locked();
         let book = &mut inner.0;

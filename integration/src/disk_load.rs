@@ -42,7 +42,7 @@ pub struct Load {
     pub requests: Option<u32>,
 }
 
-/// What came of it, as the guest says.
+/// The load's results, as the guest prints them.
 #[derive(Debug, Clone, Copy)]
 pub struct Done {
     /// Requests that were answered.

@@ -1,5 +1,5 @@
 //! The planner's simulator: virtual time, one VMI, and a host that loses, duplicates, delays and fails
-//! what it is told, while the agent is killed between any two effects, disks are full, the clock is set, VMMs fall
+//! actions, while the agent is killed between any two effects, disks are full, the clock is set, VMMs fall
 //! silent and the node loses its power.
 //!
 //! A run is a function of its seed. [`run`] goes through two seasons: in the first anything may go

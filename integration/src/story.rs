@@ -47,7 +47,7 @@ const BESIDES: Duration = Duration::from_secs(240);
 /// How long `apply --wait` and `ssh` wait when nobody says how long.
 const USUAL: Duration = Duration::from_secs(300);
 
-/// A node on which the story can be told.
+/// A node on which the story can run.
 #[derive(Debug)]
 pub struct Story {
     node: Node,

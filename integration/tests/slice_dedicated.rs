@@ -151,7 +151,7 @@ fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their
     let message = "shares CPUs, and node1 has none to share: all are set aside";
     waits_with(&host, "shares", message)?;
 
-    // The next agent is told to set aside less, and takes nothing away.
+    // The next agent is configured to set aside less, and takes nothing away.
     agent.kill()?;
     set_aside(&host, "1")?;
     agent.start()?;

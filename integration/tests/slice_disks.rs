@@ -260,7 +260,7 @@ struct FailingHost {
     _disk: tempfile::NamedTempFile,
 }
 
-/// What becomes of requests to the devices.
+/// How the devices answer requests.
 #[derive(Clone, Copy)]
 enum Fate {
     /// They are carried out.

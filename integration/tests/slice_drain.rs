@@ -134,7 +134,7 @@ fn by_force_and_back(host: &Host, agent: &Agent<'_, Host>, uid: &str) -> anyhow:
 }
 
 #[test]
-fn a_drain_goes_on_after_its_agent_and_leaves_alone_what_it_had_not_told_when_it_is_cancelled()
+fn a_drain_survives_its_agent_and_a_cancelled_one_leaves_alone_guests_not_asked_to_end()
 -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
@@ -189,7 +189,7 @@ fn a_drain_goes_on_after_its_agent_and_leaves_alone_what_it_had_not_told_when_it
         assert_eq!(ready(name)?, "True");
     }
 
-    // Taken back: what was not told goes on, what was told ends.
+    // Taken back: guests that were not asked to end go on, the others end.
     agent.kill()?;
     agent.start()?;
     says(&agent, "drain --cancel", "node/node1 drain cancelled\n")?;

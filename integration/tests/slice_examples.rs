@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SOCKET: &str = "/run/kvmlet/kvmlet.sock";
 const COMMAND_LINE: &str = "tests=none then=tick";
 
-/// The example begins, the agent is killed and comes back, and the guest ends: the example is told all of it.
+/// The example begins, the agent is killed and comes back, and the guest ends: the example prints all of it.
 fn follow(
     host: &Host,
     agent: &Agent<'_, Host>,

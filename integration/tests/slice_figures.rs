@@ -76,7 +76,7 @@ fn promtool_is_content(host: &Host) -> anyhow::Result<()> {
 }
 
 #[test]
-fn prometheus_is_told_what_a_guest_did_and_promtool_has_nothing_to_say() -> anyhow::Result<()> {
+fn prometheus_gets_what_a_guest_did_and_promtool_finds_no_fault() -> anyhow::Result<()> {
     skip_if!(without_promtool(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;
@@ -231,7 +231,7 @@ fn a_running_agent_reads_its_configuration_again_and_names_what_has_to_wait() ->
 }
 
 #[test]
-fn the_version_is_told_with_those_of_vmms() -> anyhow::Result<()> {
+fn the_version_is_reported_with_those_of_vmms() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;

@@ -31,7 +31,7 @@ role = "console"
 common_names = ["bob"]
 "#;
 
-/// Sends back what it is sent, in the other case: TCP as it comes, until it is told that no more follows, UDP by datagram.
+/// Sends back what it is sent, in the other case: TCP as it comes, until the peer shuts down its side, UDP by datagram.
 const GUEST: &str = r"
 import socket, threading
 def echo(peer):
@@ -184,7 +184,7 @@ fn megabytes_go_both_ways_to_the_guest_and_to_nobody_else() -> anyhow::Result<()
     let carried = host.run_for(&["sh", "-c", client], PATIENCE)?;
     assert_eq!(carried.stdout, "carried 6291459\n", "{carried}");
 
-    // The guest's address is taken by another machine: it is not reached in its place, and what helps is told.
+    // The guest's address is taken by another machine: it is not reached in its place, and the error says what helps.
     host.sh(
         "ip -n guest link set eth0 address 02:00:00:00:77:99 && ip neigh flush dev br0 && \
          ip netns exec guest /usr/bin/python3 -c \"import socket; \

@@ -93,7 +93,7 @@ fn a_program_changes_a_machine_and_has_no_rights() -> anyhow::Result<()> {
     let written = agent.value("web", ".spec.domain.firmware.kernelBoot.kernelArgs")?;
     assert_eq!(written, "tests=none then=idle");
 
-    // One that is told to end: its hook is told first, and cannot keep it.
+    // One that is asked to shut down: its hook runs first, and cannot keep it.
     host.sh(&format!(
         "sed -i 's/then=poweroff/then=tick/' {HOOKS}/10-board"
     ))?;
@@ -162,7 +162,7 @@ fn a_hook_that_fails_or_wants_too_much_keeps_its_guest_from_starting() -> anyhow
 }
 
 #[test]
-fn a_server_changes_machines_and_is_told_of_ends() -> anyhow::Result<()> {
+fn a_server_changes_machines_and_is_called_when_guests_end() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = prepared(

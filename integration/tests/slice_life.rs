@@ -90,7 +90,7 @@ fn a_vmi_waits_for_room_through_the_death_of_its_agent_and_the_oldest_comes_firs
     assert!(why.contains("Unschedulable, wants 16Mi of memory"), "{why}");
     waits(&agent, "large", "wants 64Gi of memory; node1 has ")?;
 
-    // Guests that run keep their room beside another agent, whatever it was told to leave.
+    // Guests that run keep their room beside another agent, whatever that is configured to leave free.
     let running = host.sh("pidof kvmlet-vmm")?;
     agent.kill()?;
     leave_room(&host, 100)?;
@@ -124,7 +124,7 @@ fn a_vmi_waits_for_room_through_the_death_of_its_agent_and_the_oldest_comes_firs
     Ok(())
 }
 
-/// A guest that heeds no button is told how long it has, and so is everybody else.
+/// A guest that ignores the power button has until the end of its grace period, which its status and events show.
 #[test]
 fn the_grace_period_is_counted_down_for_all_to_see() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));

@@ -54,7 +54,7 @@ fn removal_is_refused(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Guests end with their node, before its network does, and it tells what became of them when it is back.
+/// Guests end with their node, before its network does, and their status says how once it is back.
 fn reboot(node: &mut Node) -> anyhow::Result<()> {
     const STATIC: &str = "/etc/kvmlet/manifests/static.yaml";
     let guest = |name: &str, then: &str| {
@@ -123,7 +123,7 @@ fn ask_twice(node: &Node) -> anyhow::Result<()> {
     node.sh("systemctl daemon-reload").map(drop)
 }
 
-/// Fails with all that is told of the VMI when its end is another.
+/// Fails with the description of the VMI when its end is another.
 fn ended_with_node(agent: &Agent<'_, Node>, name: &str, phase: &str) -> anyhow::Result<()> {
     let end = ["phase", "reason"].map(|field| agent.value(name, &format!(".status.{field}")));
     let [reached, reason] = end;

@@ -1,5 +1,5 @@
-//! What a guest is told between its creation and its end, on this machine's own KVM: `testguest`
-//! through the real agent, told by `kvmctl`.
+//! Verbs for a guest between its creation and its end, on this machine's own KVM: `testguest` through the real
+//! agent, by `kvmctl`.
 
 #![forbid(unsafe_code)]
 
@@ -85,7 +85,7 @@ fn expect_silence(console: &mut Session) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_told_to_go_on()
+fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_unpaused()
 -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
@@ -137,7 +137,7 @@ fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_told_to_go
 }
 
 #[test]
-fn a_guest_that_starts_paused_executes_nothing_before_it_is_told_to_go_on() -> anyhow::Result<()> {
+fn a_guest_that_starts_paused_executes_nothing_before_it_is_unpaused() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;
@@ -193,7 +193,7 @@ fn a_reset_begins_the_guest_anew_and_keeps_it_paused_if_it_was() -> anyhow::Resu
     console.read_until("TESTGUEST tick count=2", PATIENCE)?;
     assert_eq!(agent.value("web", ".metadata.uid")?, uid);
 
-    // There is no agent in this guest, and whoever asks is told so instead of being left to wait.
+    // There is no agent in this guest: the answer says so at once instead of leaving the caller to wait.
     is_refused(
         &agent,
         "soft-reboot",
@@ -209,7 +209,7 @@ fn is_refused_when_absent(agent: &Agent<'_, Host>) -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_told_to() -> anyhow::Result<()> {
+fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_unpaused() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;

@@ -47,7 +47,7 @@ fn said(agent: &Agent<'_, Host>) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_silent_vmm_is_told_of_and_left_alone_until_its_end_is_asked_for() -> anyhow::Result<()> {
+fn a_silent_vmm_is_reported_and_left_alone_until_its_end_is_asked_for() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;

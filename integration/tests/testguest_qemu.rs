@@ -288,7 +288,7 @@ fn an_absent_peer_is_a_failure() {
 }
 
 #[test]
-fn it_ticks_reboots_and_shuts_down_as_told() {
+fn it_ticks_reboots_and_shuts_down_as_configured() {
     skip_if!(without_guest());
     let ticks = Machine::boot("tests=none then=tick tick_ms=20 ticks=3", &[], "").results();
     let counts: Vec<&str> = ticks
@@ -297,7 +297,7 @@ fn it_ticks_reboots_and_shuts_down_as_told() {
         .filter_map(|line| line.split(' ').next())
         .collect();
     assert_eq!(counts, ["count=1", "count=2", "count=3"]);
-    // QEMU was told to end instead of starting the machine again.
+    // With `-no-reboot` QEMU ends instead of starting the machine again.
     let last = |then: &str| {
         let results = Machine::boot(&format!("tests=none then={then}"), &[], "").results();
         results.0.last().cloned()

@@ -102,7 +102,7 @@ enum Command {
         #[command(subcommand)]
         what: soak::Soak,
     },
-    /// Write the page of what becomes of KubeVirt's examples.
+    /// Write the page of verdicts on KubeVirt's examples.
     Verdicts(verdicts::VerdictsOptions),
     /// Build the programs and the test guest as they are tested.
     Build,

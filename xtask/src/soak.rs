@@ -88,7 +88,7 @@ pub struct KillsOptions {
     node: bool,
 }
 
-/// Runs a campaign and prints what came of it.
+/// Runs a campaign and prints its result.
 ///
 /// # Errors
 /// At the first thing that is not as it should be.

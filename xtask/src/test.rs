@@ -72,7 +72,7 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
     if options.filter.is_none() {
         results.extend(step("documentation tests", || doctests::run(root))?);
     }
-    // A failed check is told after the tests, which are worth their while all the same.
+    // A failed check is reported after the tests, which are worth running all the same.
     results.extend(checked.err().map(|error| run::TestResult {
         name: "cargo xtask check".to_owned(),
         seconds: 0.0,

@@ -1,4 +1,4 @@
-//! `cargo xtask verdicts`: what becomes of manifests that others wrote, as a page of `docs/`.
+//! `cargo xtask verdicts`: the verdicts on manifests that others wrote, as a page of `docs/`.
 //!
 //! KubeVirt's examples are no part of this repository; whoever has them gives their directory.
 
@@ -18,7 +18,7 @@ const SHOWN: usize = 3;
 
 const HEAD: &str = "# KubeVirt's examples
 
-What `kvmctl validate` says of manifests from KubeVirt's and CDI's repositories and user guides. Verdicts are told apart
+What `kvmctl validate` says of manifests from KubeVirt's and CDI's repositories and user guides. Verdicts are distinguished
 as [kvmctl.md](kvmctl.md#validating-manifests-without-a-node) has it: *refused* is what KubeVirt refuses too, *unsupported* is
 legal and beyond this release. `cargo xtask verdicts DIRECTORY` writes this page.
 

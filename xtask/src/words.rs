@@ -9,7 +9,20 @@ use anyhow::Context;
 
 /// What is not written, in small letters and in pieces, so that this table does not refuse itself, and what is
 /// written for it.
-const REFUSED: &[([&str; 2], &str)] = &[(["can ", "not"], "cannot"), (["can_", "not"], "cannot")];
+const REFUSED: &[([&str; 2], &str)] = &[
+    (["can ", "not"], "cannot"),
+    (["can_", "not"], "cannot"),
+    (["why", "ever"], "regardless of why"),
+    (["reck", "oned"], "computed"),
+    (["takes part in ", "nothing"], "refuses"),
+    (["are ", "told"], TELL),
+    (["was ", "told"], TELL),
+    (["be ", "told"], TELL),
+    (["being ", "told"], TELL),
+];
+
+/// There are many ways to tell, and the reader has to know which it is.
+const TELL: &str = "who returns, reports, logs or sends what";
 
 /// Lines that repeat what another program says have this, and are spared.
 const QUOTED: &str = "// word for word";
@@ -84,8 +97,12 @@ fn refused(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
     ours.flat_map(|(index, line)| {
         REFUSED.iter().filter_map(move |(parts, better)| {
             let spelling = parts.concat();
-            has_words(&line, &spelling)
-                .then(|| (index + 1, format!("write {better:?} for {spelling:?}")))
+            has_words(&line, &spelling).then(|| {
+                (
+                    index + 1,
+                    format!("write {better:?} instead of {spelling:?}"),
+                )
+            })
         })
     })
 }
@@ -181,6 +198,26 @@ mod tests {
             0
         );
         assert_eq!(refused("A pecan nothing else.").count(), 0);
+    }
+
+    #[test]
+    fn words_that_leave_open_who_does_what_are_refused() {
+        for (parts, better) in REFUSED {
+            let line = format!("    /// It {} for a while.", parts.concat());
+            let found: Vec<_> = refused(&line).collect();
+            assert_eq!(found.len(), 1, "{line}");
+            assert!(
+                found.iter().all(|(_, text)| text.contains(better)),
+                "{found:?}"
+            );
+        }
+        for fine in [
+            "It tells its peer what was totalled.",
+            "It returns, regardless of why.",
+            "The reckoning.",
+        ] {
+            assert_eq!(refused(fine).count(), 0, "{fine}");
+        }
     }
 
     #[test]

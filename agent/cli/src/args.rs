@@ -60,11 +60,11 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Create objects, or change them, as manifests say
+    /// Create or change objects from manifests
     Apply(Apply),
     /// Create objects, which must not be there yet, or write manifests of flags
     Create(Create),
-    /// Put objects in the place of those of the same names
+    /// Replace objects by those of manifests
     Replace(Replace),
     /// Change objects by a patch
     Patch(Patch),
@@ -84,7 +84,7 @@ pub enum Command {
     Scale(Scale),
     /// Attach to the serial console of a guest; Ctrl+] leaves
     Console(Console),
-    /// Print what a guest printed on its serial console, without attaching to it
+    /// Print the output of a guest's serial console, without attaching to it
     Logs(Logs),
     /// Log in to a guest with the local ssh, through the agent
     Ssh(Ssh),
@@ -97,11 +97,11 @@ pub enum Command {
     Top(Top),
     /// Wait for a condition, a value or the deletion of objects
     Wait(Wait),
-    /// Show what happened, the oldest first
+    /// Show events, the oldest first
     Events(Events),
     /// Explain the state of a VMI on one page, and what to do
     Why(Why),
-    /// Hold guests: no vCPU runs until they are unpaused
+    /// Pause guests: no vCPU runs until they are unpaused
     #[command(
         after_help = "Examples:\n  kvmctl pause vmi web\n  kvmctl pause vmi web && kvmctl wait --for=condition=Paused vmi/web"
     )]
@@ -127,11 +127,11 @@ pub enum Command {
         after_help = "Examples:\n  kvmctl stop vm web\n  kvmctl stop vmi web\n  kvmctl stop vmi web --grace-period 120\n  kvmctl wait vmi/web --for=jsonpath='{.status.phase}'=Succeeded --timeout 3m"
     )]
     Stop(Stop),
-    /// Show a VirtualMachine with all that its instance type and its preference give
+    /// Show a VirtualMachine with the fields that its instance type and preference set
     Expand(Expand),
     /// SSH keys and passwords of users of VirtualMachines
     Credentials(Credentials),
-    /// Show what the agent in a guest (qemu-guest-agent) says of it, as JSON
+    /// Show what the agent in a guest (qemu-guest-agent) reports, as JSON
     #[command(
         name = "guestosinfo",
         after_help = "Example:\n  kvmctl guestosinfo web"
@@ -201,7 +201,7 @@ pub struct Apply {
     /// What to print: name, json or yaml instead of one line
     #[arg(short, long)]
     pub output: Option<OutputFormat>,
-    /// Who applies, for metadata.managedFields
+    /// Field manager, for metadata.managedFields
     #[arg(long, default_value = "kvmctl-apply", value_name = "NAME")]
     pub field_manager: String,
 }
@@ -390,10 +390,10 @@ pub struct Stop {
 pub struct Console {
     /// Name of the VMI; vm/NAME and vmi/NAME work too
     pub name: String,
-    /// Take the console over from whoever has it
+    /// Take the console over from its present client
     #[arg(long)]
     pub force: bool,
-    /// First print what the guest printed before, as far as it is kept
+    /// First print the kept output of the guest
     #[arg(long)]
     pub replay: bool,
     /// How long to wait for the guest to run
@@ -412,13 +412,13 @@ pub struct Logs {
     /// Name of a VMI; TYPE NAME and TYPE/NAME work too
     #[arg(required = true, value_name = "NAME")]
     pub what: Vec<String>,
-    /// Go on with what the guest prints, until it ends
+    /// Keep printing new output until the guest ends
     #[arg(short, long)]
     pub follow: bool,
-    /// The output of the run before: of an earlier VMM, or of the last VMI of this name that is gone
+    /// Print the output of the previous run: of an earlier VMM, or of the last deleted VMI of this name
     #[arg(short, long)]
     pub previous: bool,
-    /// Only the last so many bytes of what is kept
+    /// Show only the last BYTES of the kept output
     #[arg(long, value_name = "BYTES")]
     pub tail_bytes: Option<u64>,
     /// At a terminal, print control sequences of the guest as they are
@@ -493,7 +493,7 @@ pub struct Explain {
     after_help = "Examples:\n  kvmctl explain-support\n  kvmctl explain-support spec.domain.devices.disks"
 )]
 pub struct ExplainSupport {
-    /// Only this field and what is in it
+    /// Explain only this field and those below it
     pub path: Option<String>,
     /// wide (with meanings), json or yaml
     #[arg(short, long)]

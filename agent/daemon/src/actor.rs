@@ -289,7 +289,7 @@ impl<H: Host> Actor<H> {
         })
     }
 
-    /// What came of an operation that has ended since, in the record; the event when there is something to say.
+    /// Writes the outcome of an operation that has ended since into the record; returns the event, if the outcome has one.
     async fn end_operation(&mut self, record: &mut Record, now: Timestamp) -> Option<PlanEvent> {
         let (running, outcome) = self.operations.ended().await?;
         let times = (running.begun, running.traced);
@@ -454,8 +454,8 @@ fn sees_vmm(observed: &Observed) -> bool {
     matches!(&observed.vmms, Observation::Present(vmms) if !vmms.is_empty())
 }
 
-/// Whether the effect of an action can be seen as soon as it is carried out. A guest that was told to
-/// end takes its time.
+/// Whether the effect of an action can be seen as soon as it is carried out. A guest that was asked
+/// to shut down takes its time.
 const fn shows_at_once(action: &Action) -> bool {
     !matches!(
         action,

@@ -70,7 +70,7 @@ pub(crate) struct Inner<H> {
     pub(crate) renewals: Renewals,
     /// A lease was granted, renewed or taken back.
     pub(crate) leases_changed: Notify,
-    /// Changes that controllers were told of.
+    /// Changes that were handed to controllers.
     pub(crate) recent: RecentChanges,
     events: Mutex<EventLog>,
     versions: watch::Sender<u64>,
@@ -166,7 +166,7 @@ impl<H: Host> Agent<H> {
         *self.hooks.write().unwrap_or_else(PoisonError::into_inner) = hooks;
     }
 
-    /// A VMI takes no room any more, and those whose turn it is are told.
+    /// Ends a VMI's reservation, and wakes the VMIs that are next to get theirs.
     pub(crate) fn release_room(&self, uid: &str) {
         for next in self.reservations.release(uid) {
             self.wake(&next);

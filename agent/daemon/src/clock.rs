@@ -38,7 +38,7 @@ pub(crate) fn moment(boot_id: &BootId, at: Duration) -> BootTime {
 }
 
 /// Has a record follow the wall clock, if that was set; the answer is the time that it was compared with. Due before
-/// anything that is reckoned in time is read from a record, or written into it.
+/// any time is read from a record, or written into it.
 pub(crate) fn follow(record: &mut Record, boot_id: &BootId) -> Timestamp {
     let now = now();
     record.follow_clock(now, &moment(boot_id, boot_time()));

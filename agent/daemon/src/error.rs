@@ -6,7 +6,7 @@ use agent_store::StoreError;
 /// Why a write was abandoned.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The caller is told.
+    /// The caller's request is at fault; this is its answer.
     #[error(transparent)]
     Refused(#[from] ApiError),
     /// The ledger failed.

@@ -102,7 +102,7 @@ pub(crate) fn host_state_dir(config: &Config) -> PathBuf {
     config.state_dir.join("host")
 }
 
-/// What the Linux host is told.
+/// The configuration of the Linux host.
 pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHostConfig {
     // Below the run directory, which holds the service's socket and is open to its group.
     let mut host = LinuxHostConfig::new(

@@ -212,7 +212,7 @@ async fn hooks(settings: &Hooks) -> Result<Vec<Hook>, Failure> {
     Ok(programs.chain(sockets).collect())
 }
 
-/// What becomes of a hook that failed.
+/// Applies the failure policy to a hook that failed.
 fn fail(settings: &Hooks, hook: &Path, why: &str) -> Result<(), Failure> {
     let message = says(hook, why);
     match settings.failure_policy {

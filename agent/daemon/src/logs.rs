@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(250);
 /// Largest piece. A client that does not read has one on its way, and the next is not read before that has left.
 const PIECE: usize = 32 << 10;
 
-/// As much of what was told last is remembered, to find it again.
+/// Bytes of the last output sent that are kept, to find the place again.
 const TAIL: usize = 1024;
 
 /// Pieces that wait for a slow client.
@@ -107,7 +107,7 @@ impl<H: Host> Agent<H> {
                 // An error means that the agent itself is gone.
                 _ = stopping.wait_for(|stopping| *stopping) => {
                     let text = String::from("the agent is ending; ask the next one");
-                    // A client that is gone already need not be told.
+                    // A client that is gone already needs no answer.
                     drop(out.try_send(Err(ApiError::Unavailable(text))));
                 }
             }
@@ -168,7 +168,7 @@ impl<H: Host> Agent<H> {
     }
 }
 
-/// Whose output is told.
+/// The guest whose output is sent.
 #[derive(Default)]
 struct Subject {
     /// Of the VMI; empty when that is gone.
@@ -216,9 +216,9 @@ impl Source {
 struct Teller {
     /// Where the log's file began when it was read.
     base: Option<u64>,
-    /// The byte to be told next.
+    /// Offset of the byte to send next.
     next: Option<u64>,
-    /// The last that was told.
+    /// The last bytes sent, at most [`TAIL`].
     tail: Vec<u8>,
     /// Of the VMI.
     uid: String,
@@ -268,7 +268,7 @@ impl Teller {
         }
     }
 
-    /// How much was printed between what was told last and a byte of the whole output.
+    /// Bytes of output between the last byte sent and `offset`, which the client does not get.
     fn lost(&self, offset: Option<u64>) -> u64 {
         match (self.next, offset) {
             (Some(next), Some(offset)) => offset.saturating_sub(next),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pieces_follow_each_other_and_a_gap_is_told() {
+    async fn pieces_follow_each_other_and_a_gap_is_reported() {
         let (mut teller, pieces) = teller(100);
         assert!(teller.tell(printed(Some(100), "one ")).await.is_ok());
         assert!(teller.tell(printed(Some(104), "two ")).await.is_ok());
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_printed_last_is_told_though_the_vmm_is_gone() {
+    async fn the_last_output_is_sent_though_the_vmm_is_gone() {
         let logs = [
             // As it was read, and longer since.
             "0123456789 told, and the panic",
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_is_told_when_that_is_asked_for() {
+    fn only_the_end_is_sent_when_that_is_asked_for() {
         let mut all = printed(Some(7), "0123456789");
         cut(&mut all, 4);
         assert_eq!(all, printed(Some(13), "6789"));

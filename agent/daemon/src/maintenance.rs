@@ -73,7 +73,7 @@ impl<H: Host> Agent<H> {
         Ok((wanted, is_new))
     }
 
-    /// Takes back what controllers were told.
+    /// Withdraws the eviction requests from controllers: clears `evacuationNodeName`.
     fn unmark(&self, transaction: &mut Transaction<'_>) -> Result<(), WriteError> {
         let node_name = self.node_name();
         let (rows, _) = self.ledger.objects(Kind::VirtualMachineInstance.as_str())?;
@@ -90,7 +90,7 @@ impl<H: Host> Agent<H> {
         Ok(())
     }
 
-    /// As callers are told.
+    /// The answer to callers.
     fn told(&self, wanted: &Maintenance) -> Result<wire::Maintenance, ApiError> {
         let drain = match &wanted.drain {
             Some(order) => Some(DrainStatus {

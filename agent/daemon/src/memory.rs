@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_may_have_too_little_is_told_how_much_it_needs() {
+    fn a_service_whose_limit_is_too_low_logs_how_much_it_needs() {
         let root = tempfile::tempdir().expect("a directory");
         assert_eq!(finding(root.path()).health, Health::Ok);
         let file = root.path().join(CGROUP);

@@ -1,4 +1,4 @@
-//! What Prometheus is told: the agent's own instruments here, guests' figures as they are collected for
+//! Metrics for Prometheus: the agent's own instruments here, guests' figures as they are collected for
 //! each scrape.
 
 mod families;
@@ -92,17 +92,17 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "kvmlet_reconcile_duration_seconds",
-            "Time of one round of a VMI's actor: look, plan, store, act",
+            "Time of one round of a VMI's actor: observe, plan, store, execute",
             self.rounds.clone(),
         );
         registry.register(
             "kvmlet_reconciles_in_progress",
-            "Rounds that are under way, those that wait for the store or the host among them",
+            "Rounds that are under way, including those that wait for the ledger or the host",
             self.rounds_under_way.clone(),
         );
         registry.register(
             "kvmlet_reconcile_failures",
-            "Rounds that came to nothing because the ledger failed",
+            "Rounds that were abandoned because the ledger failed",
             self.round_failures.clone(),
         );
         registry.register(
@@ -141,7 +141,7 @@ impl Metrics {
         );
         registry.register(
             "kvmlet_store_commit_failures",
-            "Transactions of the ledger that were abandoned, those that a rule refused among them",
+            "Transactions of the ledger that were abandoned, including those that a rule refused",
             self.commit_failures.clone(),
         );
         registry.register(
@@ -160,12 +160,12 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "kvmlet_config_last_reload_successful",
-            "Whether the configuration was right when it was last read",
+            "Whether the configuration was valid when it was last read",
             self.reload_is_good.clone(),
         );
         registry.register(
             "kvmlet_config_last_reload_success_timestamp_seconds",
-            "When the configuration was last read and right, in seconds since 1970",
+            "Time at which a valid configuration was last read, in seconds since 1970",
             self.reloaded_at.clone(),
         );
     }

@@ -15,7 +15,7 @@ use crate::error::WriteError;
 /// Kinds whose names keep addresses: what runs, and what is to run again.
 const HOLDERS: [&str; 2] = [Kind::VirtualMachineInstance.as_str(), "VirtualMachine"];
 
-/// What became of a VMI's address of the pod network.
+/// Whether a VMI has its address of the pod network.
 pub(crate) enum Given {
     /// The record has it, or it needs none.
     Settled,

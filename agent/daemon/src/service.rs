@@ -23,10 +23,10 @@ use crate::reload::Reloader;
 use crate::secrets::Secrets;
 use crate::{doors, facts, lock, metrics, paths, watchdog};
 
-/// How long actors may take to finish what they are at once the agent is told to end.
+/// How long actors may take to finish their current step after SIGTERM.
 const FINISH: Duration = Duration::from_secs(10);
 
-/// Runs the agent until it is told to end. Guests stay as they are.
+/// Runs the agent until SIGTERM or SIGINT. Guests stay as they are.
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
     let facts = NodeFacts::collect().context("this node cannot be looked at")?;
     facts::warn_of_lacks(&config, &facts);
@@ -87,7 +87,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         }
     };
     if tokio::time::timeout(FINISH, finish).await.is_err() {
-        warn!("some actions are still under way; the next start looks at what came of them");
+        warn!("some actions are still under way; the next start observes their effects");
     }
     agent.traces.finish().await;
     let ended = match served {

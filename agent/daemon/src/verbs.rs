@@ -1,4 +1,4 @@
-//! What guests are told between their creation and their end.
+//! Verbs for a guest that exists: pause, unpause, stop, reset, soft reboot.
 //!
 //! Pause, unpause and stop are orders: they are written down, and the VMI's actor carries them out for
 //! as long as they stand. A reset and a soft reboot are done while the caller waits.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_vmi_that_is_meant_is_told_and_none_that_goes() {
+    fn a_verb_reaches_only_the_vmi_that_is_meant_and_none_that_is_deleted() {
         let (mut vmi, record) = running();
         let meant = |uid: &str| GuestVerb {
             uid: uid.to_owned(),

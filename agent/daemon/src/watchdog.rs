@@ -1,4 +1,4 @@
-//! What the service manager is told.
+//! Messages to the service manager (`sd_notify`).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 /// Tells the service manager, when there is one.
 pub(crate) fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "the service manager cannot be told");
+        warn!(%error, "the service manager cannot be notified");
     }
 }
 

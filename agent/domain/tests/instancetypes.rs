@@ -187,7 +187,7 @@ fn an_instance_type_gives_all_that_it_says() {
 }
 
 #[test]
-fn overcommitted_memory_is_requested_as_kubevirt_reckons_it() {
+fn overcommitted_memory_is_requested_as_kubevirt_computes_it() {
     let kind = json!({"cpu": {"guest": 1}, "memory": {"guest": "2Gi", "overcommitPercent": 15}});
     let made = applied(&kind, &Value::Null, &json!({})).expect("no conflict");
     assert_eq!(

@@ -26,7 +26,7 @@ fn refusal(domain: &Value) -> String {
     admit(domain).unwrap_err().join("\n")
 }
 
-/// Admits, and admits what came of it: nothing more is filled in.
+/// Admits, and admits the result again: nothing more is filled in.
 fn admitted(domain: &Value) -> (Vmi, Value) {
     let first = admit(domain).unwrap();
     let again = Vmi::restore(first.object.clone()).unwrap();

@@ -47,7 +47,7 @@ const GROUPS_MASK: [u8; 6] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xf0];
 const PAYLOAD_LENGTH: u32 = 4;
 const NEXT_HEADER: u32 = 6;
 const FRAGMENT: u8 = 44;
-/// Where, in a fragment, is told what it is a part of, and how far from its beginning.
+/// Offset of the fragment header (RFC 8200, 4.5) when it follows the IPv6 header at once.
 const FRAGMENTED: u32 = 40;
 const FRAGMENT_OFFSET: u32 = 42;
 const IN_FRAGMENT: u32 = 48;

@@ -31,7 +31,7 @@ enum Share {
     StopHooks,
     /// Minutes, rarely an hour: files in layers, conversions.
     Images,
-    /// As long as a registry likes, up to hours. The kubelet pulls one image at a time unless it is told otherwise.
+    /// As long as a registry likes, up to hours. The kubelet pulls one image at a time by default.
     Pulls,
 }
 

@@ -30,7 +30,7 @@ pub enum HookPoint {
     OnDefineDomain,
     /// Before a volume for cloud-init is made.
     PreCloudInitIso,
-    /// Before a guest is told to stop.
+    /// Before a guest is asked to shut down.
     Shutdown,
 }
 

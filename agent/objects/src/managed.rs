@@ -114,7 +114,7 @@ struct Fields<'o> {
 
 impl<'o> Fields<'o> {
     fn of(object: &'o Object) -> Self {
-        // Field by field: what is new in metadata is owned or not, and has to be told here.
+        // Field by field: a new field of metadata does not compile before it is decided here whether it has owners.
         let ObjectMeta {
             generate_name,
             labels,

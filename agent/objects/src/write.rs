@@ -36,7 +36,7 @@ pub enum Part {
     Live,
 }
 
-/// What becomes of the objects that a deleted object owns.
+/// Whether the objects that a deleted object owns are deleted too, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
     /// They are deleted after it.

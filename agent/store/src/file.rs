@@ -1,7 +1,7 @@
 //! The file of the ledger: opened, and opened anew after it failed.
 //!
-//! The database takes part in nothing any more once reading or writing its file has failed, be it only that the disk
-//! was full for a moment. An agent outlives that: with the next use the file is closed and opened again.
+//! redb refuses all transactions after an I/O error until the file is reopened, even if the disk was full only for a
+//! moment. The agent goes on after that: the next use closes the file and opens it again.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

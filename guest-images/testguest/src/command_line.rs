@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn numbered_blocks_begin_where_they_are_told_to() {
+    fn numbered_blocks_begin_at_the_configured_block() {
         let (settings, complaints) = parse("then=numbers numbers_from=41");
         assert!(complaints.is_empty());
         assert_eq!(settings.afterwards, Afterwards::Numbers);

@@ -1,4 +1,4 @@
-//! A second CPU, which writes what it is told to, over and over, while the first goes on. It is started
+//! A second CPU, which makes the writes of a table, over and over, while the first goes on. It is started
 //! anew for each such time, by INIT and SIPI, and sleeps when it is done; interrupts never reach it.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};

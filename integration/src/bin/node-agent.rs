@@ -108,7 +108,7 @@ fn pass(sessions: &mut HashMap<u32, Sender<Input>>, session: u32, input: Input) 
     }
 }
 
-/// When the port fails nobody can be told; the node's log has it.
+/// When the port fails no error can be sent; the node's log has it.
 fn send(wire: &Wire, frame: &Frame) {
     let mut port = wire.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(error) = frame.write(&mut *port) {

@@ -1,6 +1,6 @@
 //! Measures, beside an agent, how long many watchers take that begin at the same time with all objects of a kind:
-//! `watch-bench WATCHERS KIND`. Prints how many objects they were told of together, and the seconds until the last of them
-//! knew all.
+//! `watch-bench WATCHERS KIND`. Prints how many objects they received together, and the seconds until the last of them
+//! had all.
 
 #![forbid(unsafe_code)]
 

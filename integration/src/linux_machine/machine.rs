@@ -41,7 +41,7 @@ impl<'a> Machine<'a> {
         self.console.read_until(text, limit)
     }
 
-    /// Types a line, and does not wait for what becomes of it.
+    /// Types a line, and does not wait for its output.
     ///
     /// # Errors
     /// When the console is gone.

@@ -120,7 +120,7 @@ fn emulation(emulation: Emulation) -> String {
     }
 }
 
-/// Which QEMU it is; the mended one is told where Debian has the other's files.
+/// Which QEMU it is; the mended one gets the directory of Debian's firmware files.
 fn program(spec: &NodeSpec, arguments: &mut Vec<String>) -> anyhow::Result<String> {
     if !spec.is_mended {
         return Ok("qemu-system-x86_64".to_owned());

@@ -46,7 +46,7 @@ pub fn run(seed: u64, verbose: bool) -> Result<ClusterTally, String> {
     let settled = storm
         .and_then(|()| cluster.go_until(STORM_MS + CALM_MS / 2, false))
         .and_then(|()| {
-            // Some of what was left open in the storm is only told in the next session.
+            // Some of what was left open in the storm is only reported in the next session.
             cluster.calm();
             cluster.go_until(STORM_MS + CALM_MS, false)
         })

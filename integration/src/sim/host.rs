@@ -127,7 +127,7 @@ impl World {
         });
     }
 
-    /// What an honest host does. Everything may be told twice and late.
+    /// Carries out an action as an honest host does. Any action may come twice and late.
     pub(crate) fn carry_out(&mut self, action: &Action) -> Result<Completed, Failure> {
         self.effects += 1;
         self.say(|| format!("host     {action:?}"));

@@ -12,14 +12,14 @@ pub(crate) struct Watcher {
     incarnation: u64,
 }
 
-/// In a settled world everybody is told whether a guest runs within limits.
+/// In a settled world the condition `ResourcesNotEnforced` says whether a guest runs without limits.
 fn check_limits(world: &World) -> Result<(), String> {
     let told = world.disk.record.conditions.iter();
     let is_told = told.clone().any(|it| it.kind == "ResourcesNotEnforced");
     let is_so = world.processes.iter().any(|process| !process.enforced);
     if !world.processes.is_empty() && is_told != is_so {
         return Err(format!(
-            "the VMM is without limits: {is_so}, and that is told: {is_told}"
+            "the VMM is without limits: {is_so}, and the condition says so: {is_told}"
         ));
     }
     Ok(())
@@ -35,7 +35,7 @@ fn check_cables(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// A guest whose VMM is silent is told to be neither ready nor ended.
+/// A guest whose VMM is silent is reported as neither ready nor ended.
 fn check_silence(agent: &Agent) -> Result<(), String> {
     let Some((plan, observed)) = &agent.last else {
         return Ok(());
@@ -56,7 +56,7 @@ fn check_silence(agent: &Agent) -> Result<(), String> {
     let is_told = ready
         .is_some_and(|it| it.status == ConditionStatus::Unknown && it.reason == "VmmNotAnswering");
     if is_awaited && is_silent && !is_told {
-        return Err(format!("a silent VMM is not told of: {ready:?}"));
+        return Err(format!("a silent VMM is not reported: {ready:?}"));
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ impl Watcher {
         };
         if said(&record.orders) != said(&world.promised) {
             return Err(format!(
-                "people were told yes to {:?}, and {:?} is there",
+                "{:?} was accepted, and {:?} is there",
                 world.promised, record.orders
             ));
         }

@@ -20,7 +20,7 @@ pub(crate) struct Weather {
     pub(super) sets_clock: bool,
     /// The agent is replaced by one of an earlier release and back.
     pub(crate) changes_release: bool,
-    /// What came of it, for judging the simulator.
+    /// Counts of the faults that happened, for judging the simulator.
     pub(crate) seen: Seen,
 }
 

@@ -55,7 +55,7 @@ impl Process {
     }
 }
 
-/// An effect that was told and happens later.
+/// An effect that was reported and happens later.
 #[derive(Clone, Debug)]
 pub(crate) struct Late {
     pub(crate) due: Timestamp,
@@ -85,7 +85,7 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) weather: Weather,
     pub(crate) asked: Asked,
-    /// What people were told yes to.
+    /// The orders that were accepted.
     pub(crate) promised: Orders,
     /// The cable of the guest's only card is to be out.
     pub(crate) cable_out: bool,
@@ -100,7 +100,7 @@ pub(crate) struct World {
     pub(crate) holdings: BTreeSet<Holding>,
     /// Incarnations whose VMM was started at some time; the host starts none of them again.
     pub(crate) started: BTreeSet<u64>,
-    /// The highest incarnation that the host was told of.
+    /// The highest incarnation in any action for the host.
     pub(crate) fence: u64,
     /// Every incarnation whose guest ever executed an instruction.
     pub(crate) booted: BTreeSet<u64>,

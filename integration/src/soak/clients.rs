@@ -19,7 +19,7 @@ use place::Place;
 
 pub use roster::{CLIENTS, Client};
 
-/// What came of one guest.
+/// The result of one guest.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Its name.

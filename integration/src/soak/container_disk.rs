@@ -44,7 +44,7 @@ const LEASED: &str = "10.0.2.2/24";
 const GRUB: &str = "grub: efi, Debian";
 const LOGIN: &str = "seeded login: ";
 
-/// Builds, pushes, pulls, boots and looks. `report` is told each step and the time it took; what the guest's console shows goes
+/// Builds, pushes, pulls, boots and looks. `report` gets each step and the time it took; what the guest's console shows goes
 /// to `shown` as it comes.
 ///
 /// # Errors

@@ -76,7 +76,7 @@ fn registry(image: &str) -> &str {
     }
 }
 
-/// What became of a manifest.
+/// The outcome of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The node takes it not, for this reason.
@@ -97,7 +97,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Boots a node and applies each manifest in it, one after the other. `report` is told what became of it.
+/// Boots a node and applies each manifest in it, one after the other. `report` gets the outcome of each.
 ///
 /// # Errors
 /// When the node fails. That a guest does not run is an outcome.

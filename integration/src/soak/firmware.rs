@@ -134,7 +134,7 @@ runcmd:
     )
 }
 
-/// Boots a node, and in it the disk, and follows it through its life. `report` is told each step and the time
+/// Boots a node, and in it the disk, and follows it through its life. `report` gets each step and the time
 /// it took; what the guest's console shows goes to `shown` as it comes.
 ///
 /// # Errors
@@ -246,7 +246,10 @@ impl Guest<'_> {
         let os = |field: &str| agent.value(NAME, &format!(".status.guestOSInfo.{field}"));
         ensure!(os("id")? == "debian", "another system: {}", os("id")?);
         let (told, runs) = (os("kernelRelease")?, self.tell("uname -r")?);
-        ensure!(told == runs, "{told} is told, {runs} runs");
+        ensure!(
+            told == runs,
+            "the guest's agent reports {told}, {runs} runs"
+        );
         Ok(())
     }
 

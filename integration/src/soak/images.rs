@@ -50,7 +50,7 @@ pub struct Campaign {
     pub kills: u32,
 }
 
-/// What came of it. A campaign that was interrupted goes on from it.
+/// The counts so far. A campaign that was interrupted goes on from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Something was killed.

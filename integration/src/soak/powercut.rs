@@ -38,7 +38,7 @@ pub struct Campaign {
     pub restart_every: u32,
 }
 
-/// What came of it. A campaign that was interrupted goes on from it.
+/// The counts so far. A campaign that was interrupted goes on from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// The power was cut.

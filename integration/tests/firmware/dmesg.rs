@@ -56,7 +56,7 @@ fn without_stall(lines: &[String]) -> impl Iterator<Item = &String> {
 }
 
 #[test]
-fn a_line_that_only_we_have_is_told() {
+fn a_line_that_only_we_have_is_reported() {
     let lines =
         |lines: &[&str]| -> Vec<String> { lines.iter().filter_map(|line| message(line)).collect() };
     let ours = lines(&[

@@ -162,7 +162,7 @@ fn a_destination_that_is_there_stays_unless_it_is_to_be_replaced() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_nothing_stays_behind() {
+fn a_full_file_system_is_an_error_and_nothing_stays_behind() {
     skip_if!(skip::without_node());
     if !nix::unistd::geteuid().is_root() {
         skip::say("a file system of its own takes root");

@@ -135,7 +135,7 @@ fn chains_of_any_clusters_and_sizes_are_the_disks_they_are() {
 }
 
 #[test]
-fn an_image_is_told_as_qemu_img_tells_it() {
+fn an_image_is_described_as_qemu_img_describes_it() {
     skip_if!(skip::without_node());
     let images = Images::new();
     images.write("base.raw", &disk(1 << 20, 5));

@@ -12,7 +12,7 @@ use crate::guest;
 use crate::report::{Report, section};
 use crate::running::refusal;
 
-/// What the machine of all checks is told of Hyper-V.
+/// The enlightenments of Hyper-V that the machine of all checks has.
 const HYPERV: &str = "--hyperv=relaxed,vapic,spinlocks=8191,vpindex,runtime,time,synic,synictimer,reset,frequencies,tlbflush,ipi";
 
 /// Rows of the page: what Linux shows besides on the node's CPU, which is AMD's.
@@ -100,7 +100,7 @@ fn check_refusals(node: &Node) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A guest that is told of Hyper-V and not of KVM, and one of KVM.
+/// A guest that finds Hyper-V and not KVM in CPUID, and one that finds KVM.
 fn check_hypervisors(node: &Node) -> anyhow::Result<()> {
     let report = boot(
         node,

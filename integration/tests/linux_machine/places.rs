@@ -1,5 +1,5 @@
 //! Where a guest's memory and threads are on the node, as the node's kernel says, and what the guest
-//! is told of it.
+//! sees of it.
 
 use std::collections::BTreeMap;
 

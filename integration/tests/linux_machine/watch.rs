@@ -98,7 +98,7 @@ fn gives_memory_back(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<(
     Ok(())
 }
 
-/// A busy guest that stands still for longer than its kernel lets a CPU be busy is told that it did.
+/// A busy guest that was paused for longer than its kernel lets a CPU be busy learns of the pause (`KVM_KVMCLOCK_CTRL`).
 fn takes_no_pause_for_a_lockup(machine: &mut Machine<'_>) -> anyhow::Result<()> {
     // A CPU may be busy for twice as many seconds. Of one that idles nobody thinks so.
     machine.tell("echo 3 >/proc/sys/kernel/watchdog_thresh")?;

@@ -1,5 +1,5 @@
 //! Clients that go away in the midst of a write, at any moment of it: what they wrote is there as a whole or not at all, what
-//! they were told is there, and what follows from a write does not wait for anybody to listen.
+//! was confirmed to them is there, and what follows from a write does not wait for anybody to listen.
 
 use std::collections::BTreeMap;
 use std::future::Future;

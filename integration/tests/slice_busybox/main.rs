@@ -326,7 +326,7 @@ fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow:
     Ok(())
 }
 
-/// A cgroup that vanishes under a VMM is told of, and nothing else.
+/// A cgroup that vanishes under a VMM sets the condition, and nothing else.
 fn lose_its_cgroup(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     let uid = agent.value("called", ".metadata.uid")?;
     let vmms = agent.living_vmms()?;

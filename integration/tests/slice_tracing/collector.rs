@@ -61,7 +61,7 @@ pub fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
 /// The collector. Agents reach it while it lives.
 pub struct Collector {
     told: mpsc::Receiver<Told>,
-    /// All that it was told so far.
+    /// All spans received so far.
     pub spans: Vec<Told>,
     _runtime: tokio::runtime::Runtime,
 }

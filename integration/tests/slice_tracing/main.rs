@@ -208,7 +208,7 @@ fn a_start_is_one_trace_from_its_callers_span_to_the_first_instruction() -> anyh
         "{annotation}"
     );
 
-    // A refusal is told with its reason, a guest that is held at its start without an instruction.
+    // A refusal is a span with its reason; a guest that is held at its start has none of a first instruction.
     let other =
         format!("00-{TRACE}-{CALLER}-01").replace(TRACE, "11111111111111111111111111111111");
     let broken = guest("web").replace("    memory:\n      guest: 16Mi\n", "");
@@ -230,7 +230,7 @@ fn a_start_is_one_trace_from_its_callers_span_to_the_first_instruction() -> anyh
     apply_within(&host, &guest("quiet"), &format!("00-{TRACE}-{CALLER}-00"))?;
     assert_eq!(agent.value("quiet", ANNOTATION)?, "");
 
-    // A manifest is a root of its own. What the agent knows when it ends, the collector is told.
+    // A manifest is a root of its own. The agent exports its last spans before it ends.
     host.put(
         &format!("{MANIFESTS}/file.yaml"),
         0o644,

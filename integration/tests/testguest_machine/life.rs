@@ -21,7 +21,7 @@ fn watchdog(action: WatchdogAction) -> Vec<DeviceConfig> {
 
 const ARMED: &str = "tests=none then=watchdog";
 
-/// Everything that was told of the machine until `last`, which comes next or later.
+/// All changes that the machine reported until `last`, which comes next or later.
 fn changes_until(machine: &Machine, last: Change) -> Vec<Change> {
     let mut changes = Vec::new();
     while changes.last() != Some(&last) {
@@ -85,7 +85,7 @@ fn a_watchdog_that_runs_out_presses_the_power_button() {
 }
 
 #[test]
-fn a_watchdog_that_runs_out_pauses_the_guest_or_is_only_told_of() {
+fn a_watchdog_that_runs_out_pauses_the_guest_or_is_only_reported() {
     skip_if!(without_machine());
     for action in [WatchdogAction::Pause, WatchdogAction::None] {
         let machine = boot(ARMED, watchdog(action), LifeConfig::default());
@@ -126,7 +126,7 @@ fn a_watchdog_moves_with_its_guest_and_runs_out_there() {
 }
 
 #[test]
-fn a_panic_ends_the_guest_whichever_device_is_told() {
+fn a_panic_ends_the_guest_whichever_device_reports_it() {
     skip_if!(without_machine());
     let life = LifeConfig {
         isa_pvpanic: true,
@@ -371,7 +371,7 @@ impl Observer for Pictures {
 }
 
 #[test]
-fn a_change_is_told_with_the_status_right_after_it_however_late_it_is_read() {
+fn a_change_has_the_status_right_after_it_however_late_it_is_read() {
     skip_if!(without_machine());
     let (sender, changes) = channel();
     let (pictures, seen) = channel();

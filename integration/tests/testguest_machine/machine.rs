@@ -182,7 +182,7 @@ impl Machine {
         Self::watched(config, console, restore, (Box::new(Watch(sender)), changes))
     }
 
-    /// As [`start`](Self::start), with somebody else who is told, and what it tells in turn.
+    /// As [`start`](Self::start), with another receiver of changes, and what that returns for each.
     pub(super) fn watched(
         config: MachineConfig,
         console: Arc<Console>,

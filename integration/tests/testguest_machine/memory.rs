@@ -262,7 +262,7 @@ fn threads_run_on_the_cpus_that_they_are_given() {
     let allowed = vmm_sys::affinity::of_this_thread().expect("a set");
     let cpu = allowed.iter().last().expect("a CPU");
     if allowed.count() < 2 {
-        return skip::say("threads cannot be told apart on one CPU");
+        return skip::say("threads cannot be distinguished on one CPU");
     }
     let one = || CpuSet::new([cpu]).expect("a CPU");
     let console = Arc::default();

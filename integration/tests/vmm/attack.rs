@@ -155,7 +155,7 @@ fn footprint_of(command_line: &str, add: impl Fn(&mut Plan)) -> (Results, Footpr
     let ticks = after.ticks - before.ticks;
     assert!(ticks <= MOST_TICKS_AT_REST, "{ticks} ticks in {REST:?}");
 
-    // It still does what it is told.
+    // It still answers requests.
     client.must(Kind::Pause(v1::Pause {})).expect("paused");
     client.must(Kind::Resume(v1::Resume {})).expect("resumed");
     let reason = "enough".to_owned();

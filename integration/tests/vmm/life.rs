@@ -64,7 +64,7 @@ fn with_watchdog(steps: &[Vec<u8>], action: v1::WatchdogAction) -> ByHand {
 }
 
 #[test]
-fn a_panic_that_is_told_ends_the_guest() {
+fn a_panic_that_is_reported_ends_the_guest() {
     skip_if!(without_kvm());
     let exit = end_of(&with_panic_port(&[tell_of_panic(1), print("x"), sleep()]));
     assert_eq!(exit.reason(), v1::ExitReason::GuestPanicked);

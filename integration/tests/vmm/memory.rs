@@ -203,7 +203,7 @@ fn what_the_host_does_not_have_is_refused_by_field_and_the_vmm_can_still_be_conf
 }
 
 #[test]
-fn a_pool_that_is_too_small_is_told_before_the_guest_runs() {
+fn a_pool_that_is_too_small_is_an_error_before_the_guest_runs() {
     skip_if!(without_kvm());
     let mut by_hand = ByHand::new(kernel(&[sleep()]));
     // As much as no test machine has in huge pages.

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_from_objects_lists_and_what_is_not_there() {
+    fn values_are_distinguished_from_objects_lists_and_what_is_not_there() {
         for path in [
             "kind",
             "metadata.name",

@@ -40,7 +40,7 @@ pub(crate) struct FieldSchema {
     name: Box<str>,
     /// The same as JSON text, and the colon after it.
     pub(crate) member: Box<[u8]>,
-    /// Whether a default value is told from none.
+    /// Whether the field has presence: an explicit default value differs from none.
     pub(crate) has_presence: bool,
     /// Its number on the wire.
     pub(crate) number: u32,

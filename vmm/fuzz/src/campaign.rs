@@ -31,7 +31,7 @@ pub struct Finding {
     pub program: Vec<u8>,
 }
 
-/// What came of a campaign.
+/// The result of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Programs run.

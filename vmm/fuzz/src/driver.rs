@@ -213,7 +213,7 @@ fn configuration(guest: &mut Guest, input: &mut Input<'_>) {
     guest.function.config_read(offset, &mut data);
 }
 
-/// Another process goes on with the device: of its state as it is, or of what became of it.
+/// Another process goes on with the device: from its state as saved, or from a damaged copy of it.
 fn moved(guest: &mut Guest, peer: &mut dyn Peer, input: &mut Input<'_>) {
     let Some(saved) = guest.save() else { return };
     let mut damaged = saved.clone();

@@ -16,7 +16,7 @@ use crate::progress::step;
 
 /// A machine that is not up after this has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The first and the last machines are told by so many of them.
+/// How many of the first and of the last machines the printed figures are of.
 const SAMPLE: usize = 20;
 
 /// Starts `count` machines of 16 MiB one after the other, all of which stay, and prints how long each

@@ -41,7 +41,7 @@ pub(crate) struct Guided {
     program: PathBuf,
 }
 
-/// What came of feeding one target for a while.
+/// The result of feeding one target for a while.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slice {
     pub(crate) executions: u64,

@@ -72,7 +72,7 @@ mod tests {
     use super::unsafe_line;
 
     #[test]
-    fn unsafe_code_is_told_from_talk_about_it() {
+    fn unsafe_code_is_distinguished_from_talk_about_it() {
         assert_eq!(unsafe_line("// unsafe { }\nfn safe() {}"), None);
         // Put together here, so that this file does not refuse itself.
         let block = format!("let value = {} {{ read() }};", "unsafe");

@@ -15,7 +15,7 @@ pub struct ClientsOptions {
     only: Vec<String>,
 }
 
-/// Runs a campaign and prints what came of it.
+/// Runs a campaign and prints its result.
 ///
 /// # Errors
 /// When a guest fails a check; the error names it, the check and what was seen.

@@ -30,7 +30,7 @@ pub struct FuzzOptions {
     keep: bool,
 }
 
-/// What came of a target so far.
+/// A target's counts so far.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Tally {
     executions: u64,
@@ -43,7 +43,7 @@ struct Tally {
 
 type Tallies = BTreeMap<String, Tally>;
 
-/// Feeds the targets in turn, and prints what came of it.
+/// Feeds the targets in turn, and prints the counts.
 ///
 /// # Errors
 /// A program failed, or a target cannot be built or run.

@@ -29,8 +29,8 @@ pub struct ImagesOptions {
 /// After so many power cuts the node starts again from what the last one left.
 const RESTART_EVERY: u32 = 5;
 
-/// Runs what earlier runs of the same seed have left of both campaigns, each unless it is of none, and prints what came of
-/// them.
+/// Runs what earlier runs of the same seed have left of both campaigns, each unless it is of none, and prints their
+/// results.
 ///
 /// # Errors
 /// At the first disk that is not that of its digest, and at the first image that cannot be pulled afterwards.

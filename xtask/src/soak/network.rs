@@ -19,7 +19,7 @@ pub struct NetworkOptions {
     cycles: u32,
 }
 
-/// Runs a campaign and prints what came of it.
+/// Runs a campaign and prints its result.
 ///
 /// # Errors
 /// When something is left on the node.

@@ -15,7 +15,7 @@ pub struct OverlayOptions {
     rounds: u32,
 }
 
-/// Runs the campaign and prints what came of it.
+/// Runs the campaign and prints its result.
 ///
 /// # Errors
 /// At the first byte that is not what the guest wrote or the base has.

@@ -22,7 +22,7 @@ pub struct PowercutOptions {
     cuts: u32,
 }
 
-/// Runs what earlier runs of the same seed have left of the campaign, and prints what came of it.
+/// Runs what earlier runs of the same seed have left of the campaign, and prints its result.
 ///
 /// # Errors
 /// At the first acknowledged block that is lost.

@@ -25,7 +25,7 @@ pub struct TransferOptions {
     kills: u32,
 }
 
-/// Runs a campaign and prints what came of it.
+/// Runs a campaign and prints its result.
 ///
 /// # Errors
 /// When a byte is lost, or the connection is.

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_on_no_line_is_told() {
+    fn a_call_that_is_on_no_line_is_reported() {
         let calls = made("vcpu", &[call("openat", &[0, 0, 0]), call("read", &[])]);
         let forbidden = differences(&calls).forbidden;
         assert_eq!(forbidden.len(), 1, "{forbidden:?}");
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_with_other_arguments_is_told() {
+    fn a_call_with_other_arguments_is_reported() {
         let run = call("ioctl", &[0, 0xae80, 0]);
         let create = call("ioctl", &[0, 0xae01, 0]);
         let calls = made("vcpu", &[run.clone(), create.clone()]);

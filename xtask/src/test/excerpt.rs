@@ -1,6 +1,6 @@
 //! What to read first of the output of a test that failed.
 
-/// Lines that are told once more: a log of thousands of tests has them far above.
+/// Lines that are repeated: a log of thousands of tests has them far above.
 const TOLD_AGAIN: usize = 20;
 
 /// Where it panicked, or what the error that it returned was caused by (above that may be a whole log), without the
@@ -29,7 +29,7 @@ mod tests {
     use super::{TOLD_AGAIN, told_again};
 
     #[test]
-    fn what_a_failed_test_said_last_is_told_again_without_its_backtrace() {
+    fn what_a_failed_test_said_last_is_repeated_without_its_backtrace() {
         let output = "running 1 test\n\nError: no\nStack backtrace:\n  0: main\n";
         assert_eq!(told_again(output), "\n    running 1 test\n    Error: no");
         let long = "line\n".repeat(TOLD_AGAIN + 5);

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 2;
 /// a fraction of a CPU.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// What became of a test.
+/// The outcome of a test.
 pub(super) enum Verdict {
     Passed,
     /// With what it printed.

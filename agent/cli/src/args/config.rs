@@ -23,7 +23,7 @@ pub enum ConfigCommand {
     /// Use a context from now on
     #[command(name = "use-context")]
     UseContext(ContextName),
-    /// Make or change a context of what --server, --cert, --key, --cacert, --socket and --namespace say
+    /// Create or change a context from --server, --cert, --key, --cacert, --socket and --namespace
     #[command(name = "set-context")]
     SetContext(ContextName),
     /// Delete a context

@@ -98,7 +98,7 @@ pub struct Volumes {
 /// Options for the user that cloud-init makes.
 #[derive(Args)]
 pub struct Login {
-    /// User that cloud-init makes
+    /// User that cloud-init creates
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// File with the user's password, which everybody can read in the VM
@@ -114,7 +114,7 @@ pub struct Login {
     /// may be repeated
     #[arg(long, value_name = "PARAMS")]
     pub access_cred: Vec<String>,
-    /// How the guest finds what cloud-init is to do: nocloud, configdrive or none [default: nocloud]
+    /// Data source of cloud-init: nocloud, configdrive or none [default: nocloud]
     #[arg(long, value_name = "SOURCE")]
     pub cloud_init: Option<String>,
     /// User data for cloud-init, in base64

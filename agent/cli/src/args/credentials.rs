@@ -13,7 +13,7 @@ pub struct Credentials {
 
 #[derive(Subcommand)]
 pub enum CredentialsCommand {
-    /// Let the owner of an SSH key log in to a VirtualMachine
+    /// Add an SSH key for a user of a VirtualMachine
     #[command(
         name = "add-ssh-key",
         after_help = "Examples:\n  kvmctl credentials add-ssh-key --user debian --file k.pub dev\n  kvmctl credentials add-ssh-key --create-secret --force -u debian -f k.pub dev"
@@ -25,7 +25,7 @@ pub enum CredentialsCommand {
         after_help = "Example:\n  kvmctl credentials remove-ssh-key --user debian --file k.pub dev"
     )]
     RemoveSshKey(RemoveSshKey),
-    /// Set the password of a user, in the Secret that the VirtualMachine has its passwords of
+    /// Set the password of a user, in the Secret that the VirtualMachine takes passwords from
     #[command(
         name = "set-password",
         after_help = "Example:\n  kvmctl credentials set-password --user debian --password changed dev"
@@ -74,10 +74,10 @@ pub struct AddSshKey {
     pub whose: OfUser,
     #[command(flatten)]
     pub key: PublicKey,
-    /// Make a new Secret, which counts from the next start on
+    /// Create a new Secret, which takes effect at the next start
     #[arg(long)]
     pub create_secret: bool,
-    /// Add to the Secret that is there
+    /// Add to the existing Secret
     #[arg(long)]
     pub update_secret: bool,
 }

@@ -5,7 +5,7 @@ use clap::Args;
 /// Whether something is only tried.
 #[derive(Args)]
 pub struct DryRun {
-    /// Only print what would be done: server, also without a value, asks the node; none carries it out
+    /// Only print what would be done: server (the default value) asks the node; none carries it out
     #[arg(id = "dry_run", long = "dry-run", action = clap::ArgAction::Set, value_parser = asked, num_args = 0..=1, default_value = "none", default_missing_value = "server", require_equals = true, value_name = "MODE")]
     pub is_on: bool,
 }

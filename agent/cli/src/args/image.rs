@@ -32,7 +32,7 @@ pub enum ImageCommand {
         after_help = "Examples:\n  kvmctl image rm registry.example/debian:12\n  kvmctl image rm 4f0a2b7c9d10"
     )]
     Rm(RemoveImages),
-    /// Show what images take of the disk, and when the node frees some by itself
+    /// Show the disk usage of images, and when the node removes some by itself
     #[command(after_help = "Example:\n  kvmctl image df")]
     Df(ImageUsage),
     /// Remove every disk of an image that no guest has
@@ -66,7 +66,7 @@ pub struct PullImage {
     /// The image, as `containerDisk.image` names it
     #[arg(value_name = "IMAGE")]
     pub image: String,
-    /// Secret of the namespace with what the registry wants (type kubernetes.io/dockerconfigjson)
+    /// Secret of the namespace with credentials for the registry (type kubernetes.io/dockerconfigjson)
     #[arg(long, value_name = "NAME", default_value = "")]
     pub pull_secret: String,
     /// Path of the disk in the image; without it, the one file in /disk

@@ -16,7 +16,7 @@ pub struct ChangeOptions {
     pub output: Option<OutputFormat>,
     #[command(flatten)]
     pub dry_run: DryRun,
-    /// Who changes the object, for metadata.managedFields [default: kvmctl-VERB]
+    /// Field manager, for metadata.managedFields [default: kvmctl-VERB]
     #[arg(long, value_name = "NAME")]
     pub field_manager: Option<String>,
 }

@@ -34,7 +34,7 @@ pub struct SshOptions {
     after_help = "Examples:\n  kvmctl ssh debian@vm/web\n  kvmctl ssh -i key -t '-o StrictHostKeyChecking=accept-new' debian@vm/web\n  kvmctl ssh -c 'uname -r' debian@vm/web/team-a\n\nThe local ssh is run, with a ProxyCommand that goes through the agent: the guest needs no route from here. Its known\nhosts have the name vm.NAME.NAMESPACE. The exit code is that of ssh."
 )]
 pub struct Ssh {
-    /// Whom to reach: a vm or a vmi
+    /// Target: a vm or a vmi
     #[arg(value_name = "[USER@]TYPE/NAME[/NAMESPACE]")]
     pub target: String,
     #[command(flatten)]
@@ -49,14 +49,14 @@ pub struct Ssh {
     after_help = "Examples:\n  kvmctl scp notes.txt debian@vm/web:notes.txt\n  kvmctl scp -r debian@vm/web/team-a:/var/log ./log"
 )]
 pub struct Scp {
-    /// From where: a path here, or one in a guest
+    /// Source: a local path, or one in a guest
     #[arg(value_name = "PATH | [USER@]TYPE/NAME[/NAMESPACE]:PATH")]
     pub source: String,
-    /// To where: the other one of them
+    /// Destination: a path on the other side
     pub destination: String,
     #[command(flatten)]
     pub options: SshOptions,
-    /// Directories with all that is in them
+    /// Copy directories with their content
     #[arg(short, long)]
     pub recursive: bool,
     /// Keep times and modes of files

@@ -3,7 +3,7 @@
 /// What takes the place of what is cut off.
 const CUT: char = '…';
 
-/// The narrowest that a column is made, so that names can still be told apart.
+/// The narrowest that a column is made, so that names can still be distinguished.
 const NARROWEST: usize = 8;
 
 /// Lays out rows. Nothing is left at the end of a line.

@@ -278,7 +278,7 @@ fn a_password_is_set_in_the_secret_that_has_passwords() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_what_was_being_done() {
+fn errors_say_what_is_missing_and_what_was_being_done() {
     let agent = Agent::new();
     let _server = agent.serve();
     let both = "if any flags in the group [file value] are set none of the others can be; [file value] were all set";

@@ -65,7 +65,7 @@ impl CredentialsWatch {
         Asked::follow(&self.asked, may_be_probed(wanted, record, observed), record);
     }
 
-    /// Writes down what came of it since the node's agent began. Until then what came of it before holds.
+    /// Copies the outcome since this agent started into the record, which keeps that of the agent before until then.
     pub(super) fn note(&self, record: &mut Record) {
         if let Some(said) = &*self.said.locked() {
             record.credentials = Some(said.clone());

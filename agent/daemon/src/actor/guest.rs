@@ -37,7 +37,7 @@ pub(super) struct GuestWatch {
 }
 
 impl GuestWatch {
-    /// One that asks nobody before it is told whom.
+    /// One that asks no guest before the first call of [`Self::follow`].
     pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
         let is_seen = |it: &Interface| matches!(it.attachment, Attachment::Network(_));
@@ -62,7 +62,7 @@ impl GuestWatch {
         Asked::follow(&self.asked, may_be_probed(wanted, record, observed), record);
     }
 
-    /// Writes down what was told since the node's agent began. Until then what was told to the one before holds.
+    /// Copies the guest's reports since this agent started into the record, which keeps those of the agent before until then.
     pub(super) fn note(&self, record: &mut Record) {
         if record.end.is_some() {
             return;

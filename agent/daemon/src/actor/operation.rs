@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::traces::Moment;
 
-/// What came of an action.
+/// The outcome of an action.
 pub(super) type Outcome = Result<Completed, Failure>;
 
 /// The operation of one VMI.
@@ -67,7 +67,7 @@ impl Operations {
         Some((running.action.work()?, running))
     }
 
-    /// The operation that has ended, with what came of it.
+    /// The operation that has ended, with its outcome.
     pub(super) async fn ended(&mut self) -> Option<(Running, Outcome)> {
         let is_over = |running: &mut Running| running.task.is_finished();
         let mut running = self.running.take_if(is_over)?;

@@ -34,7 +34,7 @@ struct ProbeReport {
 }
 
 impl Probes {
-    /// Those of a VMI, which ask nothing before they are told whom.
+    /// Those of a VMI, which probe nothing before the guest to probe is set.
     pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
         let mut tasks = JoinSet::new();

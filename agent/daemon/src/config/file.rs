@@ -53,7 +53,7 @@ pub(crate) struct Config {
     pub(crate) state_dir: PathBuf,
     /// What lies here runs.
     pub(crate) manifest_dir: PathBuf,
-    /// What becomes of devices that are only provided as virtio.
+    /// Whether a device model that is only provided as virtio is replaced or refused.
     pub(crate) device_substitution: DeviceSubstitution,
     /// Labels of the node, for `nodeSelector`.
     pub(crate) labels: BTreeMap<String, String>,
@@ -88,7 +88,7 @@ pub(crate) struct Config {
     pub(crate) origin: PathBuf,
 }
 
-/// What becomes of devices that are only provided as virtio.
+/// Whether a device model that is only provided as virtio is replaced or refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum DeviceSubstitution {
     /// They are provided, with a warning.

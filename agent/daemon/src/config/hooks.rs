@@ -17,11 +17,11 @@ pub(crate) struct Hooks {
     pub(crate) sockets: Vec<PathBuf>,
     /// How long each may take.
     pub(crate) timeout_seconds: u64,
-    /// What becomes of a guest whose hook fails.
+    /// Whether a guest whose hook fails starts.
     pub(crate) failure_policy: FailurePolicy,
 }
 
-/// What becomes of a guest whose hook fails.
+/// Whether a guest whose hook fails starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum FailurePolicy {
     /// It is not started until the hook works.

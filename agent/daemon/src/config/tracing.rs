@@ -9,7 +9,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tracing {
-    /// A collector that takes OTLP over gRPC; nobody is told anything when it is left out.
+    /// A collector that takes OTLP over gRPC; no spans are exported when it is left out.
     endpoint: Option<String>,
     /// How many of a million traces that begin here are recorded. A caller decides for those that it began.
     sampling_rate_per_million: u32,

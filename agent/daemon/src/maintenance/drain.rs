@@ -1,6 +1,6 @@
 //! A drain, step by step: it looks who is there, and gives each the order that its turn has come to.
 //!
-//! Nothing is kept in memory: what was told stands in records and objects, so that an agent that is started goes
+//! Nothing is kept in memory: each order given stands in a record or an object, so that an agent that is started goes
 //! on where the last one was.
 
 use std::future::Future;
@@ -62,7 +62,7 @@ impl Guest {
         Millis::from_secs(own_grace_seconds(&self.vmi))
     }
 
-    /// Its controller, or whoever is in the way, was told of the drain.
+    /// `evacuationNodeName` names this node: its controller has been asked to move it, or to let it end.
     fn is_marked(&self, node_name: &str) -> bool {
         let status = self.vmi.status.as_ref();
         status.is_some_and(|status| status.evacuation_node_name == node_name)
@@ -143,7 +143,7 @@ impl<H: Host> Agent<H> {
                 }
                 let seconds = grace.0 / 1000;
                 let text = format!(
-                    "The node is drained: the guest is told to end, and has {seconds} s for it."
+                    "The node is drained: the guest is asked to shut down, and is killed after {seconds} s."
                 );
                 events::normal("Evicted", text)
             } else {
@@ -180,7 +180,7 @@ impl<H: Host> Agent<H> {
         Ok(transaction.put(&key, object::row(vmi, transaction.next_version()))?)
     }
 
-    /// What becomes of each guest that is still there.
+    /// The eviction step of each guest that is still there.
     pub(super) fn evictions(&self, order: &DrainOrder) -> Result<Vec<Eviction>, ApiError> {
         let guests = self.guests()?;
         let told = steps(order, &guests).into_iter().map(|(guest, step)| {

@@ -1,4 +1,4 @@
-//! The end of the node: guests are told before network and storage go.
+//! The end of the node: guests are asked to shut down before network and storage go.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{clock, events, watchdog};
 /// What a VMM takes to end by force, beyond the longest grace period.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// How often is looked who is left.
+/// Poll interval while guests end.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// How much more time the service manager is asked for, again and again.
@@ -24,7 +24,7 @@ const EXTEND_MICROSECONDS: u32 = 30_000_000;
 impl<H: Host> Agent<H> {
     /// Has every guest end, with its grace period or `longest`, whichever is shorter, and waits for it.
     pub(crate) async fn end_with_node(&self, longest: Duration) {
-        info!("the node goes down; its guests are told to end");
+        info!("the node goes down; its guests are asked to shut down");
         self.keeper.go_down();
         self.publish_node();
         self.wake_all();
@@ -37,7 +37,7 @@ impl<H: Host> Agent<H> {
                 Ok(0) => return info!("no guest is left"),
                 Ok(left) => left.to_string(),
                 Err(error) => {
-                    error!(%error, "guests cannot be told to end; trying again");
+                    error!(%error, "the orders to shut down cannot be stored; trying again");
                     String::from("some")
                 }
             };
@@ -57,7 +57,7 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Tells those that were not told yet; the answer is how many are left.
+    /// Stores the order for guests that have none yet; returns how many are left.
     fn end_guests(&self, longest: Millis) -> Result<usize, WriteError> {
         let now = clock::now();
         let mut left = 0;
@@ -93,7 +93,7 @@ impl<H: Host> Agent<H> {
             transaction.put_record(&record)?;
             let seconds = grace.0 / 1000;
             let text = format!(
-                "The node goes down: the guest is told to end, and has {seconds} s for it."
+                "The node goes down: the guest is asked to shut down, and is killed after {seconds} s."
             );
             let said = [events::normal("NodeShutdown", text)];
             self.record_events(transaction, (&guest.target, &guest.uid), &said, now)
@@ -103,7 +103,7 @@ impl<H: Host> Agent<H> {
     }
 }
 
-/// Whether a guest was not told to end yet, or has more time than the node.
+/// Whether a guest has no order to shut down yet, or one with more time than the node has.
 fn is_due(guest: &Guest, longest: Millis, now: Timestamp) -> bool {
     let stop = guest.record.orders.stop;
     stop.is_none_or(|stop| stop.requested_at.plus(stop.grace) > now.plus(longest))

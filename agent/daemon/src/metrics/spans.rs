@@ -1,4 +1,4 @@
-//! What became of spans.
+//! Counts of spans: exported, or dropped for a reason.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,4 +1,4 @@
-//! A ledger of an earlier release, and what becomes of the paths that its VMIs name.
+//! A ledger of an earlier release, and the paths that its VMIs name.
 
 use agent_domain::PathUse;
 use agent_plan::{Record, Timestamp};

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_told_once_and_so_is_its_end() {
+    fn trouble_is_logged_once_and_so_is_its_end() {
         let mut trouble = Trouble::default();
         let away = || Some(String::from("nobody listens"));
         assert_eq!(trouble.next(None, 0), None);

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overcommitment_is_reckoned_in_single_precision() {
+    fn overcommitment_is_computed_in_single_precision() {
         assert_eq!(overcommitted(2 << 30, 15), 1_825_361_152);
         assert_eq!(overcommitted(2 << 30, 100), 0);
         assert_eq!(overcommitted(8 << 30, 50), 4 << 30);

@@ -161,7 +161,8 @@ impl LinuxHost {
             guest: file.guest.clone(),
         };
         let served = self.responder.serve(&served, &vmm, &namespace).await;
-        served.map_err(|error| failed(format!("the DHCP server was not told: {error}")))?;
+        served
+            .map_err(|error| failed(format!("the DHCP server did not take the order: {error}")))?;
         let tap = AttachedTap {
             queues: attached.queues,
             mtu,

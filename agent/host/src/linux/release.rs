@@ -48,7 +48,7 @@ impl LinuxHost {
                 }
                 Holding::RunDir => {
                     if let Err(error) = self.keep_log(uid, &record.id, record.incarnation) {
-                        // Whoever asks for it is told that nothing is kept.
+                        // A request for this log then gets the error that nothing is kept.
                         tracing::warn!(%error, "the console log of a VMI that goes cannot be kept");
                     }
                     self.release_dirs(uid, &over)?;

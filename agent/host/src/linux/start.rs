@@ -168,7 +168,7 @@ impl LinuxHost {
         match socket.write_all(&[GO_ON]) {
             // It has ended already: its exit status and its log say why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            told => told.map_err(|error| failed("the launcher cannot be told to go on", &error)),
+            told => told.map_err(|error| failed("the launcher cannot be released", &error)),
         }
     }
 

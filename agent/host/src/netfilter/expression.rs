@@ -1,4 +1,4 @@
-//! Rules: what a packet has to be like, and what becomes of it then.
+//! Rules: matches on a packet, and the verdict on it.
 
 use std::net::IpAddr;
 

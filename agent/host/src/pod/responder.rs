@@ -110,7 +110,7 @@ impl Responder {
         let order = DhcpOrder::Leave { id: id.to_owned() };
         if let Err(error) = send_dhcp_order(&running.orders, &order, &[]) {
             // It leaves the guest alone by itself once the VMM has ended.
-            tracing::debug!(id, %error, "the DHCP server was not told of a guest that is gone");
+            tracing::debug!(id, %error, "the DHCP server did not take the order to forget a guest that is gone");
         }
     }
 

@@ -224,7 +224,7 @@ fn ask_for_an_address(guest: &Elsewhere) {
     ask_for(guest, "lease of 10.0.2.2 obtained from 10.0.2.1", words);
 }
 
-/// What the client says of the lease, and what its script is told.
+/// Checks what the client prints of the lease, and what it passes to its script.
 fn ask_for(guest: &Elsewhere, lease: &str, words: &str) {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), SCRIPT).unwrap();

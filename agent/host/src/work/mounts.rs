@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn file_systems_that_others_serve_are_told_from_the_hosts_own() {
+    fn file_systems_that_others_serve_are_distinguished_from_the_hosts_own() {
         let table = b"22 1 0:40 / / rw - nfs4 a:/ rw\n\
             30 22 8:1 / /dev rw shared:2 master:1 - devtmpfs dev rw\n\
             31 22 0:41 / /srv/with\\040blank rw shared:1 - fuse.sshfs x rw";

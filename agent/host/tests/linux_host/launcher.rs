@@ -44,7 +44,7 @@ async fn agent_dies() -> Outcome {
         .stderr(Stdio::null())
         .spawn()?;
     for _ in 0..50 {
-        assert!(nobody_opens(&program), "it went on without being told");
+        assert!(nobody_opens(&program), "it went on before it was released");
         assert!(launcher.try_wait()?.is_none(), "it did not wait");
         // Nothing is to happen: it is looked at again and again for half a second.
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -14,7 +14,7 @@ use crate::objects::{ObjectDelete, ObjectRegistry, WriteBy};
 /// Who manages what manifests say.
 pub(super) const MANAGER: &str = "kvmlet-manifests";
 
-/// What became of wishes. They are applied once for each content; the agent that starts applies them all, which changes
+/// The result of applying each wish. They are applied once for each content; the agent that starts applies them all, which changes
 /// nothing where they are as they were.
 #[derive(Debug, Default)]
 pub(crate) struct Others {

@@ -85,7 +85,7 @@ fn odd_config_ports(_: &Target<'_>) {
 }
 
 /// Each CPU's address is where the other has left its own: of the host bridge, of nobody, or without the bit
-/// that enables it. Nothing of them can be written, and the reset register is not told to reset.
+/// that enables it. Nothing of them can be written, and no reset is written to the reset register.
 fn two_cpus(target: &Target<'_>) {
     const ENABLED: u32 = 1 << 31;
     const NOBODY: u32 = ENABLED | 31 << 11;
@@ -157,7 +157,7 @@ fn empty_space(target: &Target<'_>) {
 }
 
 fn serial_port(_: &Target<'_>) {
-    // All but the transmitter, of which the host keeps what it is told.
+    // All but the transmitter: the host's log keeps every byte.
     for round in 0..256_u16 {
         let [value, _] = round.to_le_bytes();
         for port in COM1 + 1..COM1 + 8 {

@@ -94,7 +94,7 @@ fn net(victim: &mut Victim<'_>) -> Result<(), DeviceError> {
     answer(victim, 1).map(drop)
 }
 
-/// A driver that says it is ready is told of the first port.
+/// The device announces the first port (`PORT_ADD`) to a driver that sends `DEVICE_READY`.
 fn console(victim: &mut Victim<'_>) -> Result<(), DeviceError> {
     const RECEIVE: u16 = 2;
     const TRANSMIT: u16 = 3;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What came of an attack.
+/// The outcome of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The device waits for its reset.

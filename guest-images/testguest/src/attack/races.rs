@@ -28,7 +28,7 @@ const HEADS: [u16; 2] = [0, 2];
 const INDIRECT_TABLE: usize = 3 * PAGE_BYTES;
 const PAGE_BYTES: usize = 4096;
 /// No length, and others that buffers have no room for. None is the number of a page of this program, which a
-/// balloon might be told to take.
+/// balloon might be asked to take.
 const LENGTHS: [u64; 4] = [0, u32::MAX as u64, 1 << 31, PAGE_BYTES as u64];
 /// How often the used ring is looked at for an answer before the next request.
 const LOOKS: u32 = 2_000;

@@ -85,7 +85,7 @@ pub fn run(ecam: &Ecam, acpi: &Acpi, pair: &Pair<'_>, report: &mut Report) {
     }
 }
 
-/// All but the transmitter, of which the host keeps what it is told.
+/// All but the transmitter: the host's log keeps every byte.
 fn serial_port(pair: &Pair<'_>) {
     let mut table = Table::new();
     for value in SERIAL_VALUES {

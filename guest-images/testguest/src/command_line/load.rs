@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_is_told_by_its_words() {
+    fn a_load_is_chosen_by_its_words() {
         let mut load = Load::default();
         for (key, value) in [("load", "randread"), ("load_depth", "8"), ("load_ms", "5")] {
             assert_eq!(load.set(key, value), Some(()));

@@ -1,5 +1,5 @@
 //! The balloon's test, in step with its host: memory is filled, given away when the host asks for it,
-//! taken back when the host does not want it any more, and last reported as free. Statistics are told
+//! taken back when the host does not want it any more, and last reported as free. Statistics are sent
 //! whenever the device wants them.
 
 use super::queue::{Queue, Segment};
@@ -33,11 +33,11 @@ const PAGES: u32 = MEMORY_BYTES / PAGE_BYTES;
 const NUMBERS: u32 = 256;
 const NUMBER_BYTES: u32 = 4;
 
-/// Statistics: minor faults count how often they were told.
+/// Statistics: minor faults count how often they were sent.
 const MINOR_FAULTS: u16 = 3;
 const TOTAL: u16 = 5;
 const STAT_BYTES: usize = 10;
-/// Of the two that are told.
+/// Of the two that are sent.
 const STATS_BYTES: u8 = 2 * 10;
 
 const TIMEOUT_MS: u64 = 10_000;
@@ -51,7 +51,7 @@ pub struct BalloonSummary {
     pub inflated_bytes: u64,
     /// Bytes reported as free in the end, and not touched since.
     pub reported_bytes: u64,
-    /// How often statistics were told.
+    /// How often statistics were sent.
     pub told: u64,
     /// Interrupts taken.
     pub irqs: u32,

@@ -1,6 +1,6 @@
 //! Numbered blocks on every disk, without end. A block is acknowledged on the console once the disk has
 //! promised to keep it, so that a test which cuts the power knows what must be there afterwards. What a disk
-//! fails to keep is told as well, and the guest goes on.
+//! fails to keep is printed as well, and the guest goes on.
 
 use testguest_lib::command_line::Settings;
 

@@ -164,7 +164,7 @@ impl<'a> Queue<'a> {
         self.kick.write16(0, self.index);
     }
 
-    /// The same, if the device asked to be told of any of the chains since the last time (2.7.7.2).
+    /// The same, if the device's `avail_event` is among the chains since the last kick (2.7.7.2).
     /// For queues whose device agreed on `VIRTIO_F_EVENT_IDX`.
     pub fn kick_if_wanted(&mut self) -> bool {
         let (old, new) = (self.announced, self.next_avail);

@@ -1,4 +1,4 @@
-//! Values of flags about what a guest is told of its CPUs.
+//! Values of flags about what CPUID shows a guest.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ pub struct FeatureFlag(pub v1::CpuFeature);
 #[derive(Clone, Debug)]
 pub struct HypervFlag(pub v1::Hyperv);
 
-/// What the guest is told of KVM.
+/// KVM's features in CPUID.
 #[derive(Clone, Copy, Debug)]
 pub struct KvmFlag(pub v1::KvmFeatures);
 
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_kvm_is_switched_one_by_one() {
+    fn features_of_kvm_are_switched_one_by_one() {
         let flag: KvmFlag = "hidden,clock=off,eoi=on".parse().unwrap();
         assert!(flag.0.hidden);
         assert_eq!(flag.0.clock(), v1::Toggle::Off);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_is_told_by_its_path_and_options() {
+    fn a_disk_is_described_by_its_path_and_options() {
         let flag: DiskFlag = "/a b.raw,ro,serial=S1,queues=4,cache=none".parse().unwrap();
         assert_eq!(flag.path, PathBuf::from("/a b.raw"));
         assert!(flag.blk.read_only);

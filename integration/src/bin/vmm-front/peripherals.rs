@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_told_by_what_comes_first_and_options() {
+    fn devices_are_described_by_what_comes_first_and_options() {
         let flag: PortFlag = "agent,listen=/a b".parse().unwrap();
         assert_eq!(flag.listen, Some(PathBuf::from("/a b")));
         assert!(!flag.is_console);

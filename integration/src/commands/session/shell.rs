@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Session;
 
 impl Session {
-    /// Types a line, and does not wait for what becomes of it.
+    /// Types a line, and does not wait for its output.
     ///
     /// # Errors
     /// When the node is gone.

@@ -141,7 +141,7 @@ impl Node {
         self.disk.draining = false;
     }
 
-    /// A person has it drained, or opens it again, when its agent can be told.
+    /// A person has it drained, or opens it again, when its agent answers.
     pub(super) fn drain(&mut self, draining: bool, now_ms: u64) {
         if self.has_power(now_ms) && now_ms >= self.agent_back_ms {
             self.say(|| format!("is drained: {draining}"));
@@ -218,7 +218,7 @@ impl Node {
         }
     }
 
-    /// Guests end by themselves, or heed what they were told.
+    /// Guests end by themselves, or as they were asked to.
     fn guests(&mut self, random: &mut Random, faults: bool) {
         let now = self.wall();
         for vmi in self.disk.vmis.values_mut().filter(|vmi| vmi.runs) {

@@ -230,7 +230,7 @@ impl Node {
         Some(said)
     }
 
-    /// What has changed since it was told.
+    /// Reports of the VMIs that have changed since their last report.
     fn changes(&mut self) -> Option<Vec<Said>> {
         let session = self.agent.session.as_mut()?;
         if !session.is_welcomed {

@@ -25,6 +25,6 @@ pub(super) struct Session {
     pub(super) listing: u32,
     pub(super) whole: bool,
     pub(super) is_welcomed: bool,
-    /// What was told of each VMI: token, phase, whether it is deleted.
+    /// The last report of each VMI: token, phase, whether it is deleted.
     pub(super) told: BTreeMap<String, (u64, String, bool)>,
 }

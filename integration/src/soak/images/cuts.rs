@@ -62,7 +62,7 @@ impl CutCampaign {
     }
 }
 
-/// What came of it. A campaign that was interrupted goes on from it.
+/// The counts so far. A campaign that was interrupted goes on from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutTally {
     /// By stage.

@@ -15,7 +15,7 @@ pub struct DataVolume {
     /// What the owner wants. Cannot be changed once created.
     #[prost(message, optional, tag = "4")]
     pub spec: ::core::option::Option<DataVolumeSpec>,
-    /// What became of it. Not judged.
+    /// Status, as its controller writes it. Not checked.
     #[prost(bytes = "vec", tag = "5")]
     pub status: ::prost::alloc::vec::Vec<u8>,
 }

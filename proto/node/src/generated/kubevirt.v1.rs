@@ -1390,7 +1390,7 @@ pub struct CpuFeature {
     /// As in /proc/cpuinfo or as libvirt has it; see docs/cpu-models.md.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// What becomes of it. Default require.
+    /// Whether the guest has the feature, and whether the host must have it. Default require.
     #[prost(string, tag = "2")]
     pub policy: ::prost::alloc::string::String,
 }
@@ -3813,7 +3813,7 @@ pub struct VirtualMachineSpec {
     /// Volumes that are made for the machine.
     #[prost(message, repeated, tag = "8")]
     pub data_volume_templates: ::prost::alloc::vec::Vec<DataVolumeTemplateSpec>,
-    /// What becomes of the guest when volumes are exchanged. Default Replacement: the guest gets them at its next start.
+    /// How a running guest gets volumes that were exchanged. Default Replacement: the guest gets them at its next start.
     #[prost(string, tag = "7")]
     pub update_volumes_strategy: ::prost::alloc::string::String,
 }

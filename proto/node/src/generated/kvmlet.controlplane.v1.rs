@@ -21,7 +21,7 @@ pub mod session_request {
         /// Everything that the node has of this control plane was reported.
         #[prost(message, tag = "4")]
         ReportComplete(super::ReportComplete),
-        /// What became of an assignment or a withdrawal.
+        /// The outcome of an assignment or a withdrawal.
         #[prost(message, tag = "5")]
         Answer(super::Answer),
     }
@@ -247,7 +247,7 @@ impl ::prost::Name for Assignment {
         "/kvmlet.controlplane.v1.Assignment".into()
     }
 }
-/// How long a guest goes on without its control plane, and what becomes of it then.
+/// How long a guest runs without its control plane, and what the node does with it then.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Lease {
     /// Seconds from the last heartbeat that was answered, 1 or more.
@@ -420,7 +420,7 @@ impl ::prost::Name for ReportComplete {
         "/kvmlet.controlplane.v1.ReportComplete".into()
     }
 }
-/// What became of an assignment or a withdrawal.
+/// The outcome of an assignment or a withdrawal.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Answer {
     /// Namespace of what was asked for.

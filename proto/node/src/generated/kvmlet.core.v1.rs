@@ -386,7 +386,7 @@ pub struct PersistentVolumeClaim {
     /// What is claimed.
     #[prost(message, optional, tag = "4")]
     pub spec: ::core::option::Option<PersistentVolumeClaimSpec>,
-    /// What became of it. Not judged.
+    /// Status, as its controller writes it. Not checked.
     #[prost(bytes = "vec", tag = "5")]
     pub status: ::prost::alloc::vec::Vec<u8>,
 }

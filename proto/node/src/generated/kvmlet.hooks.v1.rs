@@ -100,7 +100,7 @@ impl ::prost::Name for CloudInit {
         "/kvmlet.hooks.v1.CloudInit".into()
     }
 }
-/// A guest is about to be told to end.
+/// A guest is about to be asked to shut down.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShutdownRequest {
     /// The VMI as it is stored.
@@ -182,8 +182,8 @@ impl ::prost::Name for Kernel {
         "/kvmlet.hooks.v1.Kernel".into()
     }
 }
-/// What the guest finds in SMBIOS. Strings have at most 1024 bytes and no control characters; empty ones are told as not
-/// specified.
+/// What the guest finds in SMBIOS. Strings have at most 1024 bytes and no control characters; empty ones read as "Not
+/// Specified".
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Smbios {
     #[prost(message, optional, tag = "1")]
@@ -472,7 +472,7 @@ pub mod hook_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Before a guest is told to end. The answer changes nothing.
+        /// Before a guest is asked to shut down. The answer changes nothing.
         pub async fn shutdown(
             &mut self,
             request: impl tonic::IntoRequest<super::ShutdownRequest>,
@@ -528,7 +528,7 @@ pub mod hook_service_server {
             tonic::Response<super::PreCloudInitIsoResponse>,
             tonic::Status,
         >;
-        /// Before a guest is told to end. The answer changes nothing.
+        /// Before a guest is asked to shut down. The answer changes nothing.
         async fn shutdown(
             &self,
             request: tonic::Request<super::ShutdownRequest>,

@@ -237,7 +237,7 @@ impl ::prost::Name for ApplyRequest {
         "/kvmlet.node.v1.ApplyRequest".into()
     }
 }
-/// What became of an applied object.
+/// The outcome of an apply.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplyResponse {
     /// The object as stored (with `dry_run` as it would be stored).
@@ -556,7 +556,7 @@ impl ::prost::Name for DeleteResponse {
         "/kvmlet.node.v1.DeleteResponse".into()
     }
 }
-/// What a guest is told.
+/// A verb for a guest: pause, unpause, stop, reset or soft reboot.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VerbRequest {
     /// Namespace. Empty: "default".
@@ -606,13 +606,13 @@ impl ::prost::Name for StopRequest {
         "/kvmlet.node.v1.StopRequest".into()
     }
 }
-/// The guest was told.
+/// The order is stored, or the reset is done.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VerbResponse {
-    /// The VMI as it is stored. What it was told shows in its status once it was carried out.
+    /// The VMI as it is stored. An order shows in its status once it was carried out.
     #[prost(message, optional, tag = "1")]
     pub object: ::core::option::Option<Object>,
-    /// It was told before, by a request with the same idempotency key.
+    /// A request with the same idempotency key was answered before; nothing was done again.
     #[prost(bool, tag = "2")]
     pub told_before: bool,
 }
@@ -950,7 +950,7 @@ pub struct LogsRequest {
     /// name that is gone. NOT_FOUND when nothing is kept of one.
     #[prost(bool, tag = "4")]
     pub previous: bool,
-    /// Go on with what the guest prints, until it ends.
+    /// Keep sending new output until the guest ends.
     #[prost(bool, tag = "5")]
     pub follow: bool,
     /// Only the last so many bytes of what is kept. Absent: all.
@@ -1551,7 +1551,7 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.NodeService", "Pause"));
             self.inner.unary(req, path, codec).await
         }
-        /// Lets a paused guest go on, or begin, whyever it is paused. After an I/O error its disks try again
+        /// Lets a paused guest go on, or begin, regardless of why it is paused. After an I/O error its disks try again
         /// what the host failed, and it is paused again should that fail again.
         pub async fn unpause(
             &mut self,
@@ -1855,7 +1855,7 @@ pub mod node_service_server {
             &self,
             request: tonic::Request<super::VerbRequest>,
         ) -> std::result::Result<tonic::Response<super::VerbResponse>, tonic::Status>;
-        /// Lets a paused guest go on, or begin, whyever it is paused. After an I/O error its disks try again
+        /// Lets a paused guest go on, or begin, regardless of why it is paused. After an I/O error its disks try again
         /// what the host failed, and it is paused again should that fail again.
         async fn unpause(
             &self,
@@ -2887,11 +2887,11 @@ pub mod eviction {
     #[repr(i32)]
     pub enum Step {
         Unspecified = 0,
-        /// It is told to end when its turn comes.
+        /// It is asked to shut down when its turn comes.
         Waiting = 1,
-        /// It was told to end.
+        /// It was asked to shut down.
         Ending = 2,
-        /// Its controller was told, by status.evacuationNodeName and an event, and has to see to it.
+        /// Its controller has to end or move it, and was asked to by status.evacuationNodeName and an event.
         External = 3,
         /// It cannot be evicted; the message says why, and the way out.
         Blocked = 4,
@@ -3251,7 +3251,7 @@ pub mod maintenance_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "Cordon"));
             self.inner.unary(req, path, codec).await
         }
-        /// Takes guests again. A drain is over with it: what was not told to end goes on.
+        /// Takes guests again. It ends a drain: guests that were not yet asked to shut down go on.
         pub async fn uncordon(
             &mut self,
             request: impl tonic::IntoRequest<super::UncordonRequest>,
@@ -3279,8 +3279,8 @@ pub mod maintenance_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Cordons the node and ends its guests, each by its evictionStrategy. Answers once the order is on disk;
-        /// GetMaintenance tells what has become of it. A second one takes the place of the first: its options hold for
-        /// what was not told to end, and a shorter grace period for all.
+        /// GetMaintenance shows its progress. A second one takes the place of the first: its options hold for
+        /// guests that were not yet asked to shut down, and a shorter grace period for all.
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -3302,7 +3302,7 @@ pub mod maintenance_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.MaintenanceService", "Drain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a drain and leaves the node cordoned: what was not told to end goes on.
+        /// Ends a drain and leaves the node cordoned: guests that were not yet asked to shut down go on.
         pub async fn cancel_drain(
             &mut self,
             request: impl tonic::IntoRequest<super::CancelDrainRequest>,
@@ -3357,7 +3357,7 @@ pub mod maintenance_service_server {
             &self,
             request: tonic::Request<super::CordonRequest>,
         ) -> std::result::Result<tonic::Response<super::CordonResponse>, tonic::Status>;
-        /// Takes guests again. A drain is over with it: what was not told to end goes on.
+        /// Takes guests again. It ends a drain: guests that were not yet asked to shut down go on.
         async fn uncordon(
             &self,
             request: tonic::Request<super::UncordonRequest>,
@@ -3366,13 +3366,13 @@ pub mod maintenance_service_server {
             tonic::Status,
         >;
         /// Cordons the node and ends its guests, each by its evictionStrategy. Answers once the order is on disk;
-        /// GetMaintenance tells what has become of it. A second one takes the place of the first: its options hold for
-        /// what was not told to end, and a shorter grace period for all.
+        /// GetMaintenance shows its progress. A second one takes the place of the first: its options hold for
+        /// guests that were not yet asked to shut down, and a shorter grace period for all.
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
-        /// Ends a drain and leaves the node cordoned: what was not told to end goes on.
+        /// Ends a drain and leaves the node cordoned: guests that were not yet asked to shut down go on.
         async fn cancel_drain(
             &self,
             request: tonic::Request<super::CancelDrainRequest>,
@@ -4357,7 +4357,7 @@ impl ::prost::Name for DeleteObjectResponse {
         "/kvmlet.node.v1.DeleteObjectResponse".into()
     }
 }
-/// What becomes of the objects that an object owns.
+/// Whether the objects that an object owns are deleted with it, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Propagation {

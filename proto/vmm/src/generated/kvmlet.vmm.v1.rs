@@ -683,7 +683,7 @@ pub struct MachineConfig {
     pub firmware: ::core::option::Option<FirmwareBoot>,
 }
 /// What SMBIOS tells the guest. Strings have at most 1024 bytes and no control characters; empty ones
-/// are told as not specified. Processors and memory are told as the machine has them.
+/// read as "Not Specified". Processors and memory are shown as the machine has them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Smbios {
     #[prost(message, optional, tag = "1")]
@@ -766,10 +766,10 @@ pub struct Cpus {
     /// What is different from the model, in order; each feature once.
     #[prost(message, repeated, tag = "7")]
     pub features: ::prost::alloc::vec::Vec<CpuFeature>,
-    /// Hyper-V's enlightenments. Absent: the guest is not told of Hyper-V.
+    /// Hyper-V's enlightenments. Absent: CPUID does not show Hyper-V.
     #[prost(message, optional, tag = "8")]
     pub hyperv: ::core::option::Option<Hyperv>,
-    /// What the guest is told of KVM. Absent: all that the host's KVM tells.
+    /// KVM's features in CPUID. Absent: all that the host's KVM supports.
     #[prost(message, optional, tag = "9")]
     pub kvm: ::core::option::Option<KvmFeatures>,
     /// Time stamp counter. Absent: the host's.
@@ -807,7 +807,7 @@ pub struct Hyperv {
     pub relaxed: bool,
     #[prost(bool, tag = "3")]
     pub vapic: bool,
-    /// Tries before the hypervisor is told of a long wait for a spin lock, at least 4096; 0: never.
+    /// Tries before the guest notifies the hypervisor of a long wait for a spin lock, at least 4096; 0: never.
     #[prost(uint32, tag = "4")]
     pub spinlocks: u32,
     #[prost(bool, tag = "5")]
@@ -846,7 +846,7 @@ pub struct Hyperv {
     #[prost(bool, tag = "20")]
     pub crash: bool,
 }
-/// What the guest is told of KVM.
+/// KVM's features in CPUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KvmFeatures {
     /// Nothing at all. Linux finds Hyper-V only if KVM is hidden, else it finds KVM.
@@ -906,7 +906,7 @@ pub struct Memory {
     /// With ordinary pages: the host is advised to make huge ones where it can.
     #[prost(bool, tag = "5")]
     pub transparent_hugepages: bool,
-    /// NUMA nodes of the guest; empty: it is told of none. Their sizes make `size_bytes`. Each vCPU
+    /// NUMA nodes of the guest; empty: the guest sees none. Their sizes make `size_bytes`. Each vCPU
     /// that there may ever be is in one.
     #[prost(message, repeated, tag = "6")]
     pub numa_nodes: ::prost::alloc::vec::Vec<NumaNode>,
@@ -1156,7 +1156,7 @@ pub struct VirtioNet {
     pub link_down: bool,
     #[prost(message, optional, tag = "7")]
     pub limits: ::core::option::Option<NetLimits>,
-    /// In Mbit/s; 0: the guest is not told.
+    /// In Mbit/s; 0: not shown to the guest.
     #[prost(uint32, tag = "8")]
     pub speed_mbps: u32,
     /// All queues share one MSI-X vector, which suits a card with one pair: what a guest receives and what
@@ -1575,7 +1575,7 @@ impl ExitReason {
         }
     }
 }
-/// What becomes of a CPU feature; KubeVirt's meaning.
+/// Whether the guest has a CPU feature, and whether the host must have it; KubeVirt's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CpuFeaturePolicy {

@@ -13,7 +13,7 @@ use crate::lost_data::LostData;
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];
 
-/// What became of bytes that were to be replaced.
+/// The result of [`overwrite`].
 #[derive(Debug)]
 enum Overwritten {
     /// All are.

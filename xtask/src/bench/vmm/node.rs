@@ -29,7 +29,7 @@ pub struct Payload {
     directory: tempfile::TempDir,
 }
 
-/// What became of a plan.
+/// The result of a plan.
 pub struct Outcome {
     /// One of each run that came to its end.
     pub samples: Vec<Sample>,

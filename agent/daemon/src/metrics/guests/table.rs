@@ -46,7 +46,7 @@ pub(super) const GUEST_COUNTERS: [OfGuest; 8] = [
     ),
     (
         "kvmlet_vmi_resets",
-        "How often the guest was reset, by itself or on request.",
+        "Resets of the guest, by itself or on request.",
         |guest| machine(guest).map(|machine| number(machine.resets)),
     ),
     (
@@ -56,7 +56,7 @@ pub(super) const GUEST_COUNTERS: [OfGuest; 8] = [
     ),
     (
         "kvmlet_vmi_starts",
-        "Starts of a VMM for this VMI, failed ones among them.",
+        "Starts of a VMM for this VMI, including failed ones.",
         |guest| Some(number(guest.record.incarnation)),
     ),
 ];
@@ -113,7 +113,7 @@ pub(super) const GUEST_GAUGES: [OfGuest; 10] = [
     ),
     (
         "kvmlet_vmm_answers",
-        "Whether the VMM told its figures in time; without it only the kernel's are there.",
+        "Whether the VMM reported its figures in time; if not, only those of the kernel are there.",
         |guest| usage(guest).map(|usage| f64::from(u8::from(answer(usage).is_some()))),
     ),
 ];

@@ -68,7 +68,7 @@ impl Qcow2 {
                 self.source.holds(what, offset, length)?;
             }
             match mapping {
-                // What came of the cluster's first part holds for all.
+                // The result of the cluster's first part holds for all.
                 _ if !is_new => {}
                 Mapping::Unallocated | Mapping::Zero => {
                     self.hold(("the place for the disk's cluster", at), used)?;

@@ -9,7 +9,7 @@ use testguest_lib::vsock_packet::{
 
 const OWN_PORT: u32 = 1024;
 
-/// What became of the connection that the guest began.
+/// The outcome of the connection that the guest began.
 #[derive(Clone, Copy)]
 pub enum Outcome {
     /// There was none.

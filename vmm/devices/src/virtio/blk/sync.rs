@@ -54,7 +54,7 @@ impl Disk {
         SyncBegun::Done(self.end_sync(outcome))
     }
 
-    /// Takes down what came of a sync, and only then lets others begin one.
+    /// Stores the outcome of a sync, and only then lets others begin one.
     fn end_sync(&self, outcome: io::Result<()>) -> Result<(), Failure> {
         let outcome = outcome.map_err(|error| match Failure::from(error) {
             Failure::Host(errno) => self.sync_failed(errno),

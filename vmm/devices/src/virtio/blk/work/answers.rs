@@ -1,4 +1,4 @@
-//! Requests go out: what came of them, and the answer.
+//! Completions of requests: outcome, and the status byte for the driver.
 
 use std::io;
 
