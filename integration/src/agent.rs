@@ -313,7 +313,7 @@ impl VmmCgroup {
 /// What a guest of a test is made of; [`GuestSpec::manifest`] writes it down.
 #[derive(Debug, Clone)]
 pub struct GuestSpec {
-    /// Its name.
+    /// `metadata.name` of the VMI.
     pub name: String,
     /// The whole command line of its kernel.
     pub command_line: String,
@@ -377,7 +377,7 @@ impl GuestSpec {
         self
     }
 
-    /// The manifest.
+    /// The VMI as YAML, for `kvmctl apply`.
     #[must_use]
     pub fn manifest(&self) -> String {
         let Self {

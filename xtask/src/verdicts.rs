@@ -10,7 +10,7 @@ use anyhow::Context;
 use integration::artifacts;
 use serde::Deserialize;
 
-/// The page.
+/// The page that is written, below the root of the clone.
 const PAGE: &str = "docs/kubevirt-examples.md";
 
 /// Causes of one object that are shown; the rest are counted.

@@ -1,4 +1,4 @@
-//! `cargo xtask check`: spellings that no file of the project has, doc comments without meaning, skips of tests that
+//! `cargo xtask check`: words that no file of the project has, doc comments without meaning, skips of tests that
 //! `cargo xtask test` would take for passes, and the form of a commit's subject.
 
 use std::fs;
@@ -23,6 +23,23 @@ const REFUSED: &[([&str; 2], &str)] = &[
 
 /// There are many ways to tell, and the reader has to know which it is.
 const TELL: &str = "who returns, reports, logs or sends what";
+
+/// Words before the name in a doc comment that add nothing to it.
+const ARTICLES: [&str; 5] = ["the", "its", "their", "a", "an"];
+
+/// Where [`echoes`] is not checked.
+const ECHOES_LEFT: [&str; 4] = [
+    "agent/controllers/",
+    "agent/domain/src/admit/",
+    "agent/store/",
+    "agent/plan/src/record.rs",
+];
+
+/// What stands before the name that an item declares.
+const DECLARING: [&str; 14] = [
+    "", "pub", "crate", "super", "const", "static", "async", "unsafe", "fn", "struct", "enum",
+    "trait", "type", "mod",
+];
 
 /// Lines that repeat what another program says have this, and are spared.
 const QUOTED: &str = "// word for word";
@@ -69,6 +86,11 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             wrong.extend(questions(&text).map(|number| {
                 format!("{file}:{number}: say what it is, its unit and its range, or nothing")
             }));
+            if !ECHOES_LEFT.iter().any(|place| file.starts_with(place)) {
+                wrong.extend(echoes(&text).map(|number| {
+                    format!("{file}:{number}: the name says as much: say its shape, unit or when it is absent, or nothing")
+                }));
+            }
             if !NO_TESTS.iter().any(|place| file.starts_with(place)) {
                 wrong.extend(hidden_skips(&text).map(|number| {
                     format!("{file}:{number}: say by test_skip::say that a test is skipped")
@@ -111,6 +133,36 @@ fn refused(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
 fn questions(text: &str) -> impl Iterator<Item = usize> + '_ {
     let numbered = text.lines().enumerate();
     numbered.filter_map(|(index, line)| is_question(line).then_some(index + 1))
+}
+
+/// Numbers of the lines that are doc comments of at most two words, which repeat the name of the item below them.
+fn echoes(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    (0..lines.len()).filter_map(move |index| {
+        let is_alone = index == 0 || !lines.get(index - 1)?.starts_with("///");
+        let sentence = lines.get(index)?.strip_prefix("/// ")?.strip_suffix('.')?;
+        let mut below = lines.iter().skip(index + 1);
+        let item = below.find(|line| !line.starts_with("#["))?;
+        (is_alone && is_echo(sentence, item)).then_some(index + 1)
+    })
+}
+
+/// Whether a sentence has at most two words, and these are the name that `item` declares: "Its path" of `path: String`.
+fn is_echo(sentence: &str, item: &str) -> bool {
+    let words: Vec<String> = sentence.split(' ').map(str::to_lowercase).collect();
+    let said = match words.as_slice() {
+        [article, word] if ARTICLES.contains(&article.as_str()) => word.clone(),
+        [_] | [_, _] => words.concat(),
+        _ => return false,
+    };
+    // Visibility, with or without a place, and the words that begin an item.
+    let mut declared = item
+        .split([' ', '(', ')'])
+        .filter(|word| !DECLARING.contains(word));
+    let name = declared.next().unwrap_or_default();
+    let end = name.find(|letter: char| letter != '_' && !letter.is_alphanumeric());
+    let name = name.get(..end.unwrap_or(name.len())).unwrap_or_default();
+    said == name.replace('_', "").to_lowercase()
 }
 
 /// Numbers of the lines that print in other words than `test_skip::say` that a test is skipped.
@@ -235,6 +287,50 @@ mod tests {
         assert!(!is_question("    // Why."));
         let text = ["struct A {", "    /// Why.", "    b: B,"].join("\n");
         assert_eq!(questions(&text).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn a_doc_comment_that_only_repeats_the_name_is_refused() {
+        for (says, item) in [
+            ("Its path", "path: PathBuf,"),
+            ("Up", "up: bool,"),
+            ("The VM", "pub(crate) fn vm(&self) -> &Vm {"),
+            ("A mount", "pub struct Mount<'a> {"),
+            ("Short names", "pub short_names: &'static [&'static str],"),
+            ("Taps", "Taps,"),
+            ("A disk", "Disk(#[from] DiskError),"),
+            ("Its rules", "pub(super) const RULES: &[Rule] = &[];"),
+        ] {
+            let text = [
+                "struct A {",
+                &format!("    /// {says}."),
+                "    #[serde(default)]",
+                item,
+            ];
+            assert_eq!(
+                echoes(&text.join("\n")).collect::<Vec<_>>(),
+                [2],
+                "{says}: {item}"
+            );
+        }
+        for (says, item) in [
+            ("Path of the image", "path: PathBuf,"),
+            ("In bytes", "size: u64,"),
+            ("`relaxed`", "Relaxed,"),
+            ("First instruction", "pub rip: u64,"),
+        ] {
+            let text = [&format!("/// {says}."), item];
+            assert_eq!(echoes(&text.join("\n")).count(), 0, "{says}: {item}");
+        }
+        // The last line of a longer comment, and help of the command line, which has no full stop.
+        assert_eq!(
+            echoes("/// Where it is\n/// The path.\npath: PathBuf,").count(),
+            0
+        );
+        assert_eq!(
+            echoes("/// Namespace\nnamespace: Option<String>,").count(),
+            0
+        );
     }
 
     #[test]

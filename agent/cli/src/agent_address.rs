@@ -13,7 +13,7 @@ pub enum AgentAddress {
         url: String,
         /// The client's certificate.
         cert: PathBuf,
-        /// Its key.
+        /// Private key of `cert`.
         key: PathBuf,
         /// Who signs those of agents.
         cacert: PathBuf,

@@ -134,7 +134,7 @@ impl Target {
         self.kind.full_name(&Value::Null)
     }
 
-    /// Its kind.
+    /// Kind as the server spells it, such as `VirtualMachine`.
     pub fn kind(&self) -> &str {
         &self.kind.kind
     }

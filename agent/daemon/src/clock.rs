@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use agent_plan::{BootId, BootTime, Millis, Record, Timestamp};
 
-/// Now.
+/// Wall clock.
 pub(crate) fn now() -> Timestamp {
     Timestamp(jiff::Timestamp::now().as_millisecond())
 }

@@ -214,7 +214,7 @@ pub(crate) fn normal(reason: &str, message: impl Into<String>) -> PlanEvent {
     }
 }
 
-/// A warning.
+/// An event that asks for a person's attention.
 pub(crate) fn warning(reason: &str, message: impl Into<String>) -> PlanEvent {
     PlanEvent {
         kind: EventKind::Warning,

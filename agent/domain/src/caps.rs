@@ -33,7 +33,7 @@ pub struct NodeCaps {
 /// Firmware that a node lacks; `None`: it is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirmwareLacks {
-    /// BIOS.
+    /// The image of a BIOS (SeaBIOS).
     pub bios: Option<Lack>,
     /// UEFI, with a template of its variables.
     pub efi: Option<Lack>,

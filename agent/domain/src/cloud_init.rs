@@ -31,9 +31,9 @@ pub enum CloudInitData {
     Inline(Vec<u8>),
     /// The first of these keys that a Secret of the VMI's namespace has.
     Secret {
-        /// Its name.
+        /// Name of the Secret.
         name: String,
-        /// Keys.
+        /// In the order in which they are looked for.
         keys: [&'static str; 2],
     },
 }
@@ -86,18 +86,18 @@ pub enum DataVolumeSource {
 pub struct MetadataFile {
     /// Its path on the volume, names with `/` between them.
     pub path: String,
-    /// The field.
+    /// The field whose value the file has.
     pub field: MetadataField,
 }
 
 /// A field of the VMI's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetadataField {
-    /// Name.
+    /// `metadata.name`.
     Name,
-    /// Namespace.
+    /// `metadata.namespace`.
     Namespace,
-    /// Uid.
+    /// `metadata.uid`.
     Uid,
     /// All labels.
     Labels,
@@ -112,9 +112,9 @@ pub enum MetadataField {
 /// Kinds of objects with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataKind {
-    /// A Secret.
+    /// `Secret`; the ledger stores its data encrypted.
     Secret,
-    /// A ConfigMap.
+    /// `ConfigMap`; its data is not confidential.
     ConfigMap,
 }
 

@@ -48,7 +48,7 @@ pub const CPU_MODELS: [&str; 11] = [
 pub struct CpuFeature {
     /// One of [`crate::CPU_FEATURES`] in any spelling; at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
-    /// Its policy.
+    /// Whether the guest has it, and whether the host must.
     pub policy: FeaturePolicy,
 }
 

@@ -60,9 +60,9 @@ pub enum PodBinding {
 /// A network with one guest and its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestNetwork<A> {
-    /// The guest.
+    /// Address that the guest's DHCP client gets.
     pub guest: A,
-    /// Its gateway.
+    /// Address that the guest's default route goes to.
     pub gateway: A,
     /// Bits of the network.
     pub prefix: u8,
@@ -104,9 +104,9 @@ pub struct OpenPorts {
 /// A protocol with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
-    /// TCP.
+    /// IP protocol 6.
     Tcp,
-    /// UDP.
+    /// IP protocol 17.
     Udp,
 }
 

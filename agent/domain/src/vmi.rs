@@ -16,7 +16,7 @@ use crate::probe::Probes;
 pub struct Vmi {
     /// Identity; never used twice.
     pub uid: Uid,
-    /// Namespace.
+    /// Namespace in which `name` is unique.
     pub namespace: Namespace,
     /// Name within the namespace.
     pub name: Name,
@@ -140,7 +140,7 @@ pub struct PanicDevices {
 /// vCPUs. Every member is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTopology {
-    /// Sockets.
+    /// Sockets of the machine.
     pub sockets: u32,
     /// Cores per socket.
     pub cores: u32,
@@ -196,7 +196,7 @@ pub struct SystemNames {
     pub manufacturer: String,
     /// Product name, as SMBIOS has it; empty for none.
     pub product: String,
-    /// Its version.
+    /// Product version, as SMBIOS has it; empty for none.
     pub version: String,
     /// Number of the stock keeping unit.
     pub sku: String,
@@ -224,7 +224,7 @@ pub struct BaseBoard {
     pub manufacturer: String,
     /// Product name, as SMBIOS has it; empty for none.
     pub product: String,
-    /// Its version.
+    /// Product version, as SMBIOS has it; empty for none.
     pub version: String,
     /// Serial number.
     pub serial: String,
@@ -239,7 +239,7 @@ pub struct BaseBoard {
 pub struct Chassis {
     /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
-    /// Its version.
+    /// Chassis version, as SMBIOS has it; empty for none.
     pub version: String,
     /// Serial number.
     pub serial: String,
@@ -281,7 +281,7 @@ pub struct FirmwareBoot {
 /// Firmware that boots the guest's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bootloader {
-    /// BIOS.
+    /// Legacy BIOS (SeaBIOS).
     Bios {
         /// It uses the serial console.
         serial: bool,
@@ -296,9 +296,9 @@ pub enum Bootloader {
 /// Something to boot from, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootDevice {
-    /// A disk.
+    /// Name of a disk of the spec.
     Disk(Name),
-    /// An interface.
+    /// Name of an interface of the spec, for network boot.
     Interface(Name),
 }
 
@@ -335,7 +335,7 @@ pub enum ImageLocation {
 pub struct ContainerDisk {
     /// The image as the spec names it.
     pub name: String,
-    /// The image.
+    /// `name` once it was parsed: an image in a registry, or in a layout, archive or directory of the node.
     pub image: ContainerImage,
     /// The disk's file in the image, relative to its root; `None`: the only one in `disk`.
     pub path: Option<PathBuf>,
@@ -390,7 +390,7 @@ pub enum PullPolicy {
     Always,
     /// When the node does not have it.
     IfNotPresent,
-    /// Never.
+    /// No registry is asked: without the image on the node the VMI waits (`ErrImageNeverPull`).
     Never,
 }
 

@@ -25,7 +25,6 @@ pub(crate) enum BeneathError {
     /// The namespace may not use it.
     #[error("{path}: {why} ({way_out})")]
     NotAllowed {
-        /// The path.
         path: String,
         /// What is wrong, and for which namespace.
         why: String,
@@ -35,7 +34,6 @@ pub(crate) enum BeneathError {
     /// A symlink, mount or `..` leads out of the directory.
     #[error("{path}: leads out of {root}; {rule}")]
     Escapes {
-        /// The path.
         path: String,
         /// The directory.
         root: String,
@@ -44,14 +42,10 @@ pub(crate) enum BeneathError {
     },
     /// It is not there.
     #[error("{path}: no such file")]
-    NotFound {
-        /// The path.
-        path: String,
-    },
+    NotFound { path: String },
     /// It is something else.
     #[error("{path}: not {wanted}")]
     WrongType {
-        /// The path.
         path: String,
         /// What it has to be.
         wanted: &'static str,
@@ -59,7 +53,6 @@ pub(crate) enum BeneathError {
     /// The host could not open it.
     #[error("{path}: cannot be opened")]
     Io {
-        /// The path.
         path: String,
         /// Error of the operating system.
         #[source]

@@ -24,7 +24,7 @@ pub enum Run {
 pub struct Printed {
     /// Where it begins in all that the guest printed, in bytes from 0; `None` when that is not known.
     pub offset: Option<u64>,
-    /// The bytes.
+    /// Output of the serial console as the guest wrote it, control characters included.
     pub bytes: Vec<u8>,
 }
 

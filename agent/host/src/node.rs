@@ -13,7 +13,7 @@ use crate::process;
 /// What this node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Of this boot.
+    /// Random UUID of this boot, of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: BootId,
     /// `MemTotal` of `/proc/meminfo`.
     pub memory_bytes: u64,

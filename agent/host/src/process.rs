@@ -16,7 +16,7 @@ const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
 /// Whether the process of an identity still lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Liveness {
-    /// It does.
+    /// The same boot, pid and start time as in the identity.
     Alive,
     /// It certainly does not: another boot, no such pid, another process under the pid, or a zombie.
     Dead,

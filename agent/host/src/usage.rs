@@ -82,11 +82,11 @@ pub struct MachineUsage {
 pub struct DiskUsage {
     /// Its name in the spec.
     pub name: String,
-    /// Reads.
+    /// Completed read requests.
     pub reads: RequestUsage,
-    /// Writes.
+    /// Completed write requests.
     pub writes: RequestUsage,
-    /// Flushes.
+    /// Completed flush requests.
     pub flushes: RequestUsage,
     /// How often the host failed a request.
     pub host_errors: u64,

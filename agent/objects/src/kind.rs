@@ -22,9 +22,9 @@ pub enum Scope {
 /// How the value of a column is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
-    /// As it is.
+    /// The value as a string.
     Text,
-    /// As it is; a number.
+    /// The value as a number.
     Integer,
     /// The values that the path selects, joined by commas.
     List,
@@ -110,7 +110,7 @@ pub struct ObjectKind {
     pub plural: &'static str,
     /// Singular in lower case.
     pub singular: &'static str,
-    /// Short names.
+    /// Abbreviations on command lines, such as `vmi`.
     pub short_names: &'static [&'static str],
     /// Groups of kinds that it belongs to.
     pub categories: &'static [&'static str],

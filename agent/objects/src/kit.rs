@@ -18,23 +18,23 @@ const REVISION_KIND_LABEL: &str = "instancetype.kubevirt.io/object-kind";
 /// What a machine names.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KitPart {
-    /// Nothing.
+    /// The machine names no instance type or preference.
     Unnamed,
     /// Something that is not there; KubeVirt's sentence.
     Missing(String),
     /// An object, of which the machine has no copy yet.
     Live(Box<Object>),
-    /// A copy.
+    /// The ControllerRevision that the machine keeps of the object.
     Copy {
         /// Name of the ControllerRevision.
         revision: String,
-        /// The spec.
+        /// `spec` of the object when the revision was made.
         spec: Value,
     },
 }
 
 impl KitPart {
-    /// The spec.
+    /// `spec` of the object or of its copy; `None` without either.
     #[must_use]
     pub fn spec(&self) -> Option<&Value> {
         match self {

@@ -19,12 +19,12 @@ pub const ASKED_GENERATION: &str = "generation";
 /// What somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineWish {
-    /// A start.
+    /// `start`, and the second half of `restart`.
     Start {
         /// The guest waits for an unpause.
         paused: bool,
     },
-    /// A stop.
+    /// `stop`: the guest is asked to shut down.
     Stop {
         /// Seconds that the guest has; its own when absent.
         grace: Option<i64>,

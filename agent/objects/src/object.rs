@@ -14,7 +14,7 @@ pub struct ObjectId {
     pub kind: String,
     /// Namespace; empty for kinds that live in none.
     pub namespace: String,
-    /// Name.
+    /// Unique among the kind's objects in the namespace.
     pub name: String,
 }
 
@@ -24,9 +24,9 @@ pub struct ObjectId {
 pub struct Object {
     /// Group and version, such as `kubevirt.io/v1`.
     pub api_version: String,
-    /// Kind.
+    /// Kind in CamelCase, such as `VirtualMachineInstance`.
     pub kind: String,
-    /// Metadata.
+    /// Name, namespace, labels and what else every object has.
     pub metadata: ObjectMeta,
     /// What else a newer server's metadata has.
     pub unknown_metadata: UnknownMetadata,

@@ -17,7 +17,7 @@ pub enum Refusal {
     UnknownKind {
         /// Group and version.
         api_version: String,
-        /// Kind.
+        /// Kind as the request has it.
         kind: String,
     },
     /// A precondition does not hold.

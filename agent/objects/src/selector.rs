@@ -34,7 +34,7 @@ pub enum SelectorError {
     Values {
         /// Key of the label.
         key: String,
-        /// The operator.
+        /// Operator as the selector has it, such as `NotIn`.
         operator: String,
         /// Number of values that the operator takes.
         rule: &'static str,

@@ -13,7 +13,7 @@ use crate::places::PciPlace;
 pub enum Action {
     /// The VMI's directory below the run directory, and the incarnation's within it.
     EnsureRunDir {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// What is booted is there: kernel and initrd are found, unpacked and cached; or firmware is, with the store
@@ -25,46 +25,46 @@ pub enum Action {
     EnsureTaps,
     /// A VMM process runs for this incarnation, not configured. It stays outside the agent's cgroup.
     StartVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// The VMM has its machine and descriptors.
     ConfigureVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// The vCPUs run.
     BootVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// The vCPUs are held, and all queues rest.
     PauseVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// The vCPUs run again, and disks have tried again what the host failed.
     ResumeVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// The link of a network card is set up or down.
     SetLink {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
         /// PCI address of the network card.
         card: PciPlace,
-        /// Up.
+        /// Link state that the guest is to see.
         up: bool,
     },
     /// The ACPI power button was pressed.
     PressPowerButton {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// Orders the VMM, over its control socket, to end its guest now and write its exit record.
     StopVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
         /// For the exit record, such as `GracePeriodOver`.
         reason: String,
@@ -72,7 +72,7 @@ pub enum Action {
     /// The process is killed, by a pidfd whose identity was compared. Only ever planned for a
     /// process that was seen.
     KillVmm {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
         /// Exactly this process.
         identity: VmmIdentity,
@@ -126,7 +126,7 @@ impl Action {
 /// user (`hostDisk` images) and what many VMIs share (cached kernels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holding {
-    /// Taps.
+    /// Tap devices of its network cards.
     Taps,
     /// The cgroup or transient unit, and the VMM's root directory.
     Sandbox,

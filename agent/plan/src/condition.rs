@@ -47,7 +47,7 @@ impl ConditionStatus {
 /// One event to record for a VMI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanEvent {
-    /// Whether it is a worry.
+    /// Whether a person should look at it.
     pub kind: EventKind,
     /// CamelCase, KubeVirt's word where it has one.
     pub reason: String,
@@ -58,9 +58,9 @@ pub struct PlanEvent {
 /// Kubernetes' two kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// Things go their way.
+    /// A step that was expected.
     Normal,
-    /// Somebody should look.
+    /// A failure, or a state that does not end by itself.
     Warning,
 }
 

@@ -34,7 +34,7 @@ pub struct GuestTold {
     pub answers: bool,
     /// Its operating system, if the agent tells.
     pub os: Option<GuestOs>,
-    /// Its interfaces.
+    /// Network interfaces that the guest's agent reports.
     pub interfaces: Vec<GuestInterface>,
 }
 
@@ -66,7 +66,7 @@ pub struct GuestInterface {
     pub name: String,
     /// Its hardware address as KubeVirt writes it; empty if it has none.
     pub mac: String,
-    /// Its addresses.
+    /// IP addresses of both families; empty if it has none.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -20,7 +20,7 @@ pub struct BootTime {
 /// Action on a guest whose lease is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnExpiry {
-    /// Nothing.
+    /// The guest goes on running.
     Keep,
     /// No vCPU runs until the lease is renewed.
     Pause,

@@ -115,7 +115,7 @@ pub struct FailedSync {
 /// What a guest keeps data in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DurableStore {
-    /// A disk.
+    /// A virtio-blk device.
     Disk {
         /// PCI bus of the disk.
         bus: u32,

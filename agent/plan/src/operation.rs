@@ -21,12 +21,12 @@ pub enum Work {
     Disks,
     /// [`Action::ConfigureVmm`]: hooks are asked and everything is opened.
     Machine {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
     /// [`Action::PressPowerButton`]: hooks are called first.
     PowerButton {
-        /// For which incarnation.
+        /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
 }

@@ -87,7 +87,7 @@ pub struct Claim {
 pub enum CpuGrant {
     /// Those that are nobody's own, which it shares with others.
     Shared(CpuSet),
-    /// Its own.
+    /// CPUs on which no other VMI runs.
     Dedicated(DedicatedCpus),
 }
 

@@ -45,7 +45,7 @@ pub struct Deletion {
 /// A condition that holds as long as the spec is what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedCondition {
-    /// Type.
+    /// Condition type in CamelCase, such as `LiveMigratable`.
     pub kind: String,
     /// Whether it holds.
     pub status: ConditionStatus,

@@ -24,11 +24,11 @@ pub enum ApiError {
     /// There is no such object.
     #[error("{kind} {name:?} not found in namespace {namespace:?}")]
     NotFound {
-        /// Kind.
+        /// Kind in CamelCase.
         kind: &'static str,
-        /// Namespace.
+        /// Namespace in which there is none.
         namespace: String,
-        /// Name.
+        /// Name that the request has.
         name: String,
     },
     /// There is such an object, but not what was asked of it.

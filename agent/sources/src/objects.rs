@@ -53,7 +53,7 @@ pub struct ObjectsListed<T = Object> {
 /// An object in the form that callers are sent.
 #[derive(Clone, Debug)]
 pub struct ObjectText {
-    /// Its metadata.
+    /// Metadata by itself, for filters and pages.
     pub metadata: ObjectMeta,
     /// All of it as JSON text.
     pub json: Vec<u8>,

@@ -47,11 +47,11 @@ impl Kind {
 /// Names one object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Kind.
+    /// Kind that the API serves.
     pub kind: Kind,
-    /// Namespace.
+    /// Namespace; empty for kinds that live in none.
     pub namespace: String,
-    /// Name.
+    /// Unique among the kind's objects in the namespace.
     pub name: String,
 }
 
@@ -128,9 +128,9 @@ pub struct Deleted {
 /// A request to a running guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Hold it.
+    /// Its vCPUs stop until [`Self::Unpause`].
     Pause,
-    /// Let it go on.
+    /// Its vCPUs run again.
     Unpause,
     /// Have it reboot itself.
     SoftReboot,
@@ -181,7 +181,7 @@ pub struct Listed {
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It is new.
+    /// It was created.
     Added,
     /// It was changed.
     Modified,
@@ -205,7 +205,7 @@ pub struct Change {
 /// A request for a console.
 #[derive(Clone, Debug)]
 pub struct Attach {
-    /// Of which VMI.
+    /// VMI whose console is wanted.
     pub target: ObjectRef,
     /// Only of this uid. Empty: any.
     pub uid: String,

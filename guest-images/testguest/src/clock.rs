@@ -83,7 +83,7 @@ impl Clock {
         &self.lapic
     }
 
-    /// Now.
+    /// Time since the guest began, by its TSC.
     pub fn now(&self) -> Moment {
         let ticks = u128::from(read_tsc() - self.start_tsc);
         let ns = ticks * 1_000_000 / u128::from(self.tsc_khz);

@@ -252,7 +252,7 @@ impl Msix {
         self.entries
     }
 
-    /// The table.
+    /// The MSI-X table, in the BAR that the capability names.
     pub fn table(&self) -> &Registers {
         &self.table
     }

@@ -27,7 +27,7 @@ const NOT_YET_PROMISED: u64 = 64;
 /// How many in a hundred of the sectors that were not flushed a cut leaves: one of these.
 const LEFT_PERCENT: [u64; 3] = [0, 30, 70];
 
-/// A campaign.
+/// How many cuts to make, and with what choices.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
     /// From which all choices follow. The moments also follow from the node's own timing.

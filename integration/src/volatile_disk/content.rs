@@ -56,7 +56,7 @@ impl Content {
         Ok(())
     }
 
-    /// A sector.
+    /// Content of sector `number`; zeros where nothing was written.
     #[must_use]
     pub fn sector(&self, number: u64) -> [u8; SECTOR_SIZE] {
         self.0

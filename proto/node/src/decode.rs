@@ -133,7 +133,7 @@ pub(crate) struct Unknown {
     pub(crate) path: String,
     /// The way to what it is in.
     pub(crate) above: Vec<Step>,
-    /// Its name.
+    /// Last part of the path.
     pub(crate) name: String,
     /// What it is set to.
     pub(crate) value: Value,

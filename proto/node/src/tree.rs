@@ -47,11 +47,11 @@ pub enum Node {
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// A number.
+    /// An integer or a number with a fraction, as the text has it.
     Number(Number),
-    /// Text.
+    /// A string.
     Text(String),
-    /// A list.
+    /// A sequence of values.
     List(Vec<Node>),
     /// A map, in the order of the text, without duplicates.
     Map(Vec<(String, Node)>),

@@ -28,7 +28,7 @@ pub enum Seen<'a> {
     Bool(bool),
     /// A number, as text.
     Number(&'a str),
-    /// Text.
+    /// A string, also an enumerated one.
     Text(&'a str),
     /// A quantity, as text; also each value of a map of quantities.
     Quantity(&'a str),

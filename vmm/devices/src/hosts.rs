@@ -37,7 +37,7 @@ impl Drop for Loop {
     }
 }
 
-/// A tmpfs.
+/// A tmpfs that is unmounted when it is dropped.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

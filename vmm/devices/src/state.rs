@@ -86,9 +86,9 @@ pub enum StateError {
     Version {
         /// Kind of the payload.
         kind: &'static str,
-        /// Of the payload.
+        /// Version in the payload.
         version: u32,
-        /// Of this program.
+        /// Newest version that this program reads.
         known: u32,
     },
     /// The content is too long.

@@ -18,7 +18,7 @@ const MAX_FINDINGS: usize = 10;
 pub enum Limit {
     /// So many programs beyond the corpus.
     Programs(u64),
-    /// So long.
+    /// Until this much wall-clock time has passed.
     Time(Duration),
 }
 
@@ -27,7 +27,7 @@ pub enum Limit {
 pub struct Finding {
     /// The panic, or how the process ended.
     pub what: String,
-    /// The program.
+    /// Input that reproduces it.
     pub program: Vec<u8>,
 }
 

@@ -72,7 +72,7 @@ pub fn ram() -> Arc<GuestRam> {
 
 /// The function, and what its descriptors have to say.
 pub struct Guest {
-    /// The function.
+    /// The device under test, as it is on the PCI bus.
     pub function: VirtioPciFunction,
     /// Guest memory.
     pub memory: Arc<GuestRam>,

@@ -14,7 +14,7 @@ use vmm_fuzz::{TARGETS, Target, targets};
 struct Cli {
     /// One target; all of them, one after another, when it is left out.
     target: Option<String>,
-    /// How long each is at it.
+    /// Seconds for each target.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// The same seed makes the same programs.

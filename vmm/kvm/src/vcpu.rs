@@ -16,7 +16,7 @@ mod setup;
 /// A flat segment, as far as boot protocols care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Selector.
+    /// Selector: byte offset in the GDT.
     pub selector: u16,
     /// Last byte, in bytes.
     pub limit: u32,

@@ -123,7 +123,6 @@ impl BuiltMachine {
         &self.devices.cards
     }
 
-    /// The VM.
     pub(crate) fn vm(&self) -> &Vm {
         &self.parts.vm
     }

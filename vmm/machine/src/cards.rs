@@ -30,7 +30,7 @@ pub struct NetCard {
 pub enum NetChange {
     /// Pull the cable, or put it back.
     SetLink {
-        /// It is in.
+        /// Link state that the guest is to see.
         up: bool,
     },
     /// Replace all limits.
@@ -42,18 +42,18 @@ pub enum NetChange {
 /// A card cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum NetCardError {
-    /// A tap.
+    /// A descriptor is no tap, or one with the wrong flags.
     #[error("the tap is not usable")]
     Tap(#[from] TapError),
     /// Taps that are not one.
     #[error("the taps {first:?} and {other:?} are not queues of one interface")]
     Interfaces {
-        /// The first of them.
+        /// Interface of the first tap.
         first: String,
-        /// Another.
+        /// Interface of the first tap that differs.
         other: String,
     },
-    /// The card.
+    /// The device refuses its configuration.
     #[error("the card cannot be made")]
     Card(#[from] NetError),
 }

@@ -87,7 +87,7 @@ impl Default for ClockConfig {
 
 /// COM1: the port is made by whoever brings its input.
 pub struct SerialConfig {
-    /// The port.
+    /// The 16550A that guest and console share.
     pub port: Arc<Mutex<SerialPort>>,
     /// What the port writes to raise its interrupt.
     pub interrupt: Arc<EventFd>,
@@ -133,7 +133,7 @@ pub enum DeviceConfig {
 pub enum BootSource {
     /// A kernel, directly.
     Kernel(KernelConfig),
-    /// Firmware.
+    /// Firmware in flash, which chooses what to boot.
     Firmware(FirmwareConfig),
 }
 

@@ -28,13 +28,13 @@ use crate::snapshot::Snapshot;
 /// Why there is no line to interrupt a guest by.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// KVM.
+    /// The VM that it belongs to could not be made.
     #[error("KVM")]
     Kvm(#[from] KvmError),
     /// Memory of the VM that it belongs to.
     #[error("memory")]
     Ram(#[from] RamError),
-    /// CPUs.
+    /// The VM's vCPUs could not be made.
     #[error("CPUs")]
     Cpus(#[from] CpuError),
     /// How many CPUs.

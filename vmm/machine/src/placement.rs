@@ -23,7 +23,7 @@ pub struct Placement {
 /// One of the threads that can have a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placed {
-    /// A vCPU.
+    /// The thread of a vCPU, by its index.
     Vcpu(u32),
     /// All threads but vCPUs.
     Emulator,

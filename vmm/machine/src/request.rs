@@ -64,10 +64,10 @@ pub enum RequestError {
     WrongState {
         /// Name of the request.
         request: &'static str,
-        /// The state.
+        /// State of the machine when the request came.
         state: MachineState,
     },
-    /// A disk.
+    /// The disk cannot be changed so.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A network card.

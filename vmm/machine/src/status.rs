@@ -103,7 +103,7 @@ pub enum LastReset {
 /// A machine's status at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// State.
+    /// Phase of the machine, from its making to its end.
     pub state: MachineState,
     /// Set in [`MachineState::Paused`].
     pub pause_reason: Option<PauseReason>,

@@ -79,9 +79,9 @@ pub enum LayoutError {
     /// The guest may not grow to less than it starts with.
     #[error("guest memory of {ram_bytes} bytes is more than the {max_bytes} that it may grow to")]
     MaxTooSmall {
-        /// At power-on.
+        /// RAM at power-on.
         ram_bytes: u64,
-        /// At most.
+        /// RAM that the guest may grow to.
         max_bytes: u64,
     },
     /// The guest's address width is too small for what it may grow to.
@@ -89,7 +89,7 @@ pub enum LayoutError {
         "guest memory that may grow to {max_bytes} bytes does not fit into {address_bits} address bits"
     )]
     MaxTooLarge {
-        /// At most.
+        /// RAM that the guest may grow to.
         max_bytes: u64,
         /// CPUID 0x8000_0008 of the host.
         address_bits: u8,

@@ -58,7 +58,7 @@ impl SlotNumber {
 /// A range of guest-physical addresses and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memslot {
-    /// Number.
+    /// Number by which KVM knows the slot.
     pub number: SlotNumber,
     /// Guest-physical addresses.
     pub range: Window,

@@ -49,7 +49,7 @@ pub enum ArgumentError {
     /// An option without its number.
     #[error("{option} wants a number, not {value:?}")]
     Number {
-        /// The option.
+        /// Name of the option, with its dashes.
         option: &'static str,
         /// Value of the option as it was given.
         value: Option<OsString>,

@@ -19,7 +19,7 @@ pub enum Kind {
     CharacterDevice,
     /// A stream socket that takes connections.
     Listener,
-    /// A socket.
+    /// A connected stream socket.
     Socket,
 }
 

@@ -19,7 +19,7 @@ pub enum Terminal {
 }
 
 impl Terminal {
-    /// Both.
+    /// Every terminal, for loops.
     pub const ALL: [Self; 2] = [Self::Serial, Self::Virtio];
 }
 

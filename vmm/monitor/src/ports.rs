@@ -21,7 +21,7 @@ pub struct Ports {
 
 /// Accepts the peers of a named port.
 pub struct Listener {
-    /// The port.
+    /// The port of the virtio console that its peers talk to.
     pub port: Arc<HostPort>,
     /// Where its peers connect.
     pub socket: UnixListener,

@@ -17,9 +17,9 @@ pub enum ListenError {
     /// A variable does not hold what the protocol says.
     #[error("environment variable {name}={value:?}: want a number{}", limit.map(|l| format!(" of at most {l}")).unwrap_or_default())]
     Variable {
-        /// Its name.
+        /// Name of the variable, such as `LISTEN_FDS`.
         name: &'static str,
-        /// Its value.
+        /// Value of the variable as it was found.
         value: String,
         /// The largest number allowed.
         limit: Option<usize>,

@@ -8,7 +8,7 @@ const BELL: u8 = 0x07;
 /// Where in an escape sequence (ECMA-48) a stream of bytes is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In none.
+    /// Outside of any sequence.
     #[default]
     Text,
     /// Behind the escape character, or intermediate bytes of a sequence of two or three.

@@ -52,7 +52,7 @@ impl Params {
         Some(text.split(';').map(str::to_owned).collect())
     }
 
-    /// A number.
+    /// Takes the value of parameter `name` as a number; `None` when it was not given.
     pub fn number(&mut self, name: &str) -> Result<Option<u32>, Failure> {
         let text = self.values.remove(name);
         let read = |text: String| match u32::parse(&text) {

@@ -37,7 +37,7 @@ pub struct Judged {
     pub kind: String,
     /// Its name; `generateName` with a star where it has none.
     pub name: String,
-    /// The verdict.
+    /// Whether the object is accepted, refused or unsupported.
     pub verdict: ManifestVerdict,
     /// Why it is not accepted.
     pub causes: Vec<Cause>,

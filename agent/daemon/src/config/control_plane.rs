@@ -16,7 +16,7 @@ pub(crate) struct ControlPlaneConfig {
     pub(crate) endpoint: String,
     /// With an `https` endpoint: this node's certificate in PEM, with those between it and a root.
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key of `certificate`, in PEM.
     pub(crate) key: Option<PathBuf>,
     /// Who signs the control plane's certificate.
     pub(crate) ca: Option<PathBuf>,

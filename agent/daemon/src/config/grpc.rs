@@ -15,7 +15,7 @@ pub(crate) struct Grpc {
     pub(crate) listen: Option<SocketAddr>,
     /// The agent's certificate in PEM, with those between it and a root.
     pub(crate) certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key of `certificate`, in PEM.
     pub(crate) key: Option<PathBuf>,
     /// Who signs certificates of clients.
     pub(crate) client_ca: Option<PathBuf>,

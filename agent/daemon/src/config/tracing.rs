@@ -17,7 +17,7 @@ pub(crate) struct Tracing {
     ca: Option<PathBuf>,
     /// With an `https` endpoint that wants one: this node's certificate in PEM.
     certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key of `certificate`, in PEM.
     key: Option<PathBuf>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum SealError {
     NotOpened,
 }
 
-/// A key.
+/// Encrypts data of Secrets in the ledger.
 pub(crate) struct Key {
     id: String,
     bytes: [u8; KEY_BYTES],

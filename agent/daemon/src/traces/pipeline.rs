@@ -32,7 +32,7 @@ pub(crate) enum PipelineError {
     File {
         /// The setting that names it.
         setting: &'static str,
-        /// Its path.
+        /// Path that the setting has.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,

@@ -9,7 +9,7 @@ use crate::error::{Bound, FieldError, Rule};
 pub enum Sort {
     /// An instance type.
     Instancetype,
-    /// A preference.
+    /// A VirtualMachinePreference, of a namespace or of the cluster.
     Preference,
 }
 
@@ -20,7 +20,7 @@ pub struct Named {
     pub kind: &'static str,
     /// It lives in the machine's namespace.
     pub is_namespaced: bool,
-    /// Its name.
+    /// `metadata.name` of the instance type or preference.
     pub name: String,
     /// The ControllerRevision with the copy that is wanted; empty: the one that the machine has.
     pub revision: String,

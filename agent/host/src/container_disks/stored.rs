@@ -55,7 +55,7 @@ pub enum RemoveImageError {
     /// A guest has it.
     #[error("the image {0:?} is in use by a guest: delete the guest first")]
     InUse(String),
-    /// The host.
+    /// The directory of images cannot be read or changed.
     #[error("images cannot be looked at")]
     Host(#[from] io::Error),
 }

@@ -18,7 +18,7 @@ pub(crate) enum FirmwareError {
     /// The image cannot be opened.
     #[error("{path}: cannot be opened")]
     Open {
-        /// Its path.
+        /// Path of the firmware's image.
         path: String,
         /// Error of the operating system.
         #[source]
@@ -27,7 +27,7 @@ pub(crate) enum FirmwareError {
     /// The variable store cannot be had.
     #[error("the variable store {path} cannot be {action}")]
     Variables {
-        /// Its path.
+        /// Path of the variable store.
         path: String,
         /// The operation, as a past participle.
         action: &'static str,
@@ -41,7 +41,7 @@ pub(crate) enum FirmwareError {
          firmware begins with a new one, or give the node the firmware that it is of"
     )]
     OfOtherFirmware {
-        /// Its path.
+        /// Path of the variable store.
         path: String,
         /// Its length.
         bytes: u64,
@@ -51,7 +51,7 @@ pub(crate) enum FirmwareError {
     /// Somebody else has the variable store.
     #[error("the variable store {path} is in use by another VMI or program")]
     InUse {
-        /// Its path.
+        /// Path of the variable store.
         path: String,
     },
 }

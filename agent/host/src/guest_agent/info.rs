@@ -18,7 +18,7 @@ pub struct GuestInfo {
     pub agent_version: String,
     /// What it can be asked, and whether nobody has switched that off in the guest.
     pub commands: Vec<(String, bool)>,
-    /// Host name.
+    /// Host name as the guest has set it; empty when the agent does not report it.
     pub hostname: String,
     /// Operating system.
     pub os: Option<GuestOs>,
@@ -35,7 +35,7 @@ pub struct GuestInfo {
 /// Somebody who is logged in to a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestUser {
-    /// Name.
+    /// Login name.
     pub name: String,
     /// Domain of Windows.
     pub domain: String,

@@ -47,7 +47,7 @@ pub(crate) struct OpenedImage {
     pub(crate) manifest: ImageManifest,
     /// The layout's directory.
     pub(super) dir: BeneathDir,
-    /// Its path.
+    /// Path of the layout's directory.
     pub(crate) path: PathBuf,
     /// What messages call it.
     pub(super) location: String,

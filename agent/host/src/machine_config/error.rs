@@ -12,7 +12,7 @@ pub(crate) enum AssembleError {
     NoPlace {
         /// Kind of the device.
         what: &'static str,
-        /// Its name.
+        /// Name of the device in the spec.
         name: String,
     },
     /// The clock's zone is not known.

@@ -43,7 +43,7 @@ impl Mounts {
     }
 }
 
-/// A mount.
+/// One line of `/proc/self/mountinfo`.
 pub(crate) struct Mount<'a> {
     point: PathBuf,
     /// Type of the file system; nothing where the table has none.

@@ -10,7 +10,7 @@ pub enum DiskError {
     /// The image cannot be read.
     #[error("{image} cannot be read at byte {offset}")]
     Read {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// Byte offset of the access.
         offset: u64,
@@ -23,7 +23,7 @@ pub enum DiskError {
         "{image} is damaged or incomplete: {what} should be {length} bytes at byte {offset}, but the file has {file} bytes"
     )]
     Outside {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// What should be there.
         what: String,
@@ -37,7 +37,7 @@ pub enum DiskError {
     /// The image contradicts itself or its format.
     #[error("{image} is damaged: {what}; `qemu-img check` can tell more")]
     Damaged {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// What is wrong, and where.
         what: String,
@@ -45,7 +45,7 @@ pub enum DiskError {
     /// The image is what it says, but this release cannot read it.
     #[error("{image} {what}, which is not supported; {way_out}")]
     Unsupported {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// The feature, as the message's predicate: "is encrypted".
         what: String,
@@ -55,7 +55,7 @@ pub enum DiskError {
     /// The image is not of the format that it should have.
     #[error("{image} is no {wanted} image, though {who}")]
     WrongFormat {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// The format it should have.
         wanted: DiskFormat,
@@ -67,7 +67,7 @@ pub enum DiskError {
         "{image} has the backing file '{backing}'{format}; a name that an image holds is never opened: give the file with --backing, the nearest first"
     )]
     BackingNeeded {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// The name it holds, without control characters.
         backing: String,
@@ -77,7 +77,7 @@ pub enum DiskError {
     /// More images were handed over than the chain has.
     #[error("{image} has no backing file, but {given} was given as one")]
     BackingNotNeeded {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// What was handed over.
         given: String,
@@ -85,13 +85,13 @@ pub enum DiskError {
     /// A limit of the caller's is exceeded.
     #[error("{image}: {what} is {value}, but {limit} is allowed{way_out}")]
     TooLarge {
-        /// The image.
+        /// Name of the image for messages.
         image: String,
         /// What is too large.
         what: &'static str,
         /// The value found.
         value: u64,
-        /// The limit.
+        /// The largest value that the caller allows, in the same unit.
         limit: u64,
         /// What the user can do, or nothing.
         way_out: &'static str,

@@ -11,7 +11,7 @@ use super::source::{Layer, Source};
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskInfo {
-    /// Its format.
+    /// Format that the content has, whatever the file is called.
     pub format: DiskFormat,
     /// Size of the disk in bytes.
     pub virtual_bytes: u64,

@@ -77,7 +77,7 @@ impl Capacity {
 /// A VMI with a reservation, or one that waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuestClaim {
-    /// Its uid.
+    /// Uid of the VMI.
     pub uid: String,
     /// When it was accepted: the oldest comes first.
     pub since: Timestamp,

@@ -32,7 +32,7 @@ pub enum Misfit {
     NotRunning {
         /// KubeVirt says VM here and VMI there.
         what: &'static str,
-        /// Its phase.
+        /// Phase of the VMI when the request came.
         phase: Phase,
     },
     /// The guest is being ended on request.

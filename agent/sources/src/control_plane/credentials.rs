@@ -10,7 +10,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 pub struct CredentialFiles {
     /// The node's certificate, followed by those between it and a root.
     pub certificate: PathBuf,
-    /// Its key.
+    /// Private key of `certificate`, in PEM.
     pub key: PathBuf,
     /// Certificates of who signs that of the control plane.
     pub ca: PathBuf,

@@ -34,7 +34,7 @@ use crate::{console, pages};
 /// Responses of one stream that wait for a slow client.
 const STREAM_BACKLOG: usize = 2;
 
-/// The service.
+/// kvmlet.node.v1.NodeService over a [`Registry`](crate::registry::Registry).
 #[derive(Clone)]
 pub(super) struct Service<R> {
     pub(super) registry: R,

@@ -34,7 +34,7 @@ const EXPIRY: Duration = Duration::from_secs(10);
 pub struct TlsFiles {
     /// The agent's certificate, followed by those between it and a root.
     pub certificate: PathBuf,
-    /// Its key.
+    /// Private key of `certificate`, in PEM.
     pub key: PathBuf,
     /// Certificates of who signs those of clients.
     pub client_ca: PathBuf,
@@ -74,9 +74,9 @@ pub enum TlsError {
     /// Certificate and key do not do.
     #[error("the certificate {} with the key {} cannot be used", certificate.display(), key.display())]
     Pair {
-        /// The certificate.
+        /// File with the certificate, in PEM.
         certificate: PathBuf,
-        /// The key.
+        /// File with the private key, in PEM.
         key: PathBuf,
         /// The underlying error.
         source: rustls::Error,

@@ -10,7 +10,7 @@ use crate::objects::ObjectText;
 
 /// An object in the form that a service has of it.
 pub(crate) trait Watched: Send + Sync + 'static {
-    /// Its metadata.
+    /// Metadata that selectors are matched against; `None` when it has none.
     fn metadata(&self) -> Option<&ObjectMeta>;
 
     /// All of it as JSON.

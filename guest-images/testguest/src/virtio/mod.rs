@@ -76,7 +76,7 @@ pub enum Kind {
     Blk,
     /// Entropy source.
     Rng,
-    /// Console.
+    /// Console with ports.
     Console,
     /// Memory balloon.
     Balloon,

@@ -55,7 +55,7 @@ impl Single<'_> {
         }
     }
 
-    /// The device.
+    /// Message for the VMM; descriptors that it needs are added to `descriptors`.
     pub fn device(&self, descriptors: &mut Descriptors) -> anyhow::Result<Kind> {
         Ok(match self {
             Self::Rng => Kind::Rng(v1::VirtioRng {}),

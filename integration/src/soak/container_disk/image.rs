@@ -14,7 +14,7 @@ use crate::registry::{self, Access, PASSWORD, USER};
 
 /// Where the image is, by the name of its registry's certificate.
 pub(super) const REGISTRY: &str = "registry.test";
-/// The image.
+/// The name under which the image is pushed and pulled.
 pub(super) const IMAGE: &str = "registry.test/team/debian:12";
 
 /// How long buildah may take.

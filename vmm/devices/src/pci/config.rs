@@ -32,7 +32,7 @@ pub struct PciIdentity {
     pub vendor: u16,
     /// Device id.
     pub device: u16,
-    /// Revision.
+    /// Revision ID (offset 8).
     pub revision: u8,
     /// Class, subclass and programming interface, as 0xCCSSPP.
     pub class: u32,

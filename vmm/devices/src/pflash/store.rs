@@ -16,9 +16,9 @@ const ERASED: [u8; 4096] = [0xff; 4096];
 /// The result of [`overwrite`].
 #[derive(Debug)]
 enum Overwritten {
-    /// All are.
+    /// All bytes are the new ones.
     Whole,
-    /// The host failed, and none is.
+    /// The host failed, and all bytes are the old ones.
     Restored,
     /// The host failed in between, and could not put back what was there before either.
     InPart(io::Error),

@@ -26,7 +26,7 @@ pub enum PvpanicError {
     /// A mistake of this module.
     #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
-    /// Its state.
+    /// The payload to restore it from is of another device or version.
     #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }

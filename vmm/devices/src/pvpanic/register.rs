@@ -13,7 +13,7 @@ const EVENTS: [(u8, Panic); 3] = [
 /// All of them: what a read gives.
 pub(super) const SUPPORTED: u8 = 0b111;
 
-/// The register.
+/// The one byte that a driver reads and writes, in I/O space or in a BAR.
 pub(super) struct Register {
     pub(super) notices: NoticeSink,
     /// Only the first report of a crash kernel after a reset becomes a notice: a guest that repeats it

@@ -28,7 +28,7 @@ pub fn root_port(bytes: &[u8]) {
     });
 }
 
-/// A watchdog.
+/// The target `watchdog`: accesses to a 6300ESB.
 pub fn watchdog(bytes: &[u8]) {
     run(bytes, |state| {
         let (action, nobody) = (WatchdogAction::Reset, nobody());

@@ -39,7 +39,7 @@ pub enum Toggle {
     /// On if the host's KVM can.
     #[default]
     HostDefault,
-    /// Off.
+    /// Off, whatever the host's KVM can do.
     Off,
     /// On; without it there is no guest.
     On,

@@ -5,7 +5,7 @@
 
 use super::words::Register;
 
-/// An enlightenment.
+/// A feature that a guest finds in Hyper-V's CPUID leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Enlightenment {
     /// No watchdogs that a slow host would trip.

@@ -19,7 +19,7 @@ pub enum CpuError {
     FeatureMissing {
         /// Number of the policy.
         index: usize,
-        /// The feature.
+        /// The feature that the policy names.
         feature: Feature,
     },
     /// Policy `forbid`.
@@ -27,7 +27,7 @@ pub enum CpuError {
     FeatureForbidden {
         /// Number of the policy.
         index: usize,
-        /// The feature.
+        /// The feature that the policy names.
         feature: Feature,
     },
     /// One that is asked for is of no use without one that is off.
@@ -35,7 +35,7 @@ pub enum CpuError {
     FeatureNeeds {
         /// Number of the policy.
         index: usize,
-        /// The feature.
+        /// The feature that the policy names.
         feature: Feature,
         /// The feature that it depends on.
         need: Feature,

@@ -20,7 +20,7 @@ pub struct Signature {
     pub family: u32,
     /// Model, the extended part included.
     pub model: u32,
-    /// Stepping.
+    /// Stepping, as in CPUID 1.EAX.
     pub stepping: u32,
 }
 
@@ -40,7 +40,7 @@ impl Signature {
 /// A model with a name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamedModel {
-    /// Its name.
+    /// Name in VMI specs, as libvirt spells it.
     pub name: &'static str,
     /// What it stands for, and how it differs from its source.
     pub about: &'static str,
@@ -66,7 +66,7 @@ impl NamedModel {
         &MODELS
     }
 
-    /// Its features.
+    /// Features that a guest of the model has when nothing else is configured.
     #[must_use]
     pub fn features(&self) -> FeatureSet {
         self.lists

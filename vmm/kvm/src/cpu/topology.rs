@@ -23,7 +23,7 @@ pub enum TopologyError {
     /// One of the three is zero.
     #[error("a topology of {sockets} sockets, {cores} cores and {threads} threads has no vCPU")]
     Empty {
-        /// Sockets.
+        /// Sockets of the machine.
         sockets: u32,
         /// Cores of a socket.
         cores: u32,
@@ -35,7 +35,7 @@ pub enum TopologyError {
         "a topology of {sockets} sockets, {cores} cores and {threads} threads has more than {MAX_VCPUS} vCPUs"
     )]
     TooLarge {
-        /// Sockets.
+        /// Sockets of the machine.
         sockets: u32,
         /// Cores of a socket.
         cores: u32,

@@ -14,19 +14,19 @@ pub enum SavedStateError {
     Length {
         /// Name of the structure.
         what: &'static str,
-        /// Its length.
+        /// Bytes that the payload has of it.
         bytes: usize,
-        /// As it is here.
+        /// Bytes of the structure in this program.
         expected: usize,
     },
     /// There are more of something than there can be.
     #[error("{count} {what}, at most {most} can be")]
     TooMany {
-        /// Of what.
+        /// Plural of the thing, such as `MSRs`.
         what: &'static str,
         /// Number found.
         count: usize,
-        /// Of so many at most.
+        /// The largest number that is read.
         most: usize,
     },
     /// The state of a guest's own guests cannot be used.
@@ -48,9 +48,9 @@ pub enum SavedStateError {
         "the guest's TSC runs at {wanted_khz} kHz, this host's at {khz} kHz and cannot be scaled"
     )]
     TscFrequency {
-        /// In the state.
+        /// Frequency in the payload.
         wanted_khz: u32,
-        /// Of this host.
+        /// Frequency of this host.
         khz: u32,
     },
 }

@@ -65,7 +65,7 @@ pub enum BuildError {
     /// Kernel, initrd or command line.
     #[error("the guest cannot be booted")]
     Boot(#[from] BootError),
-    /// Firmware.
+    /// The firmware's image, its variable store or its configuration cannot be used.
     #[error("the guest cannot be booted by firmware")]
     Firmware(#[from] FirmwareError),
     /// Threads or descriptors.

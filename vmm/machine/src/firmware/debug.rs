@@ -6,7 +6,7 @@ use vmm_devices::BusDevice;
 
 use crate::firmware::config::DebugLog;
 
-/// The port.
+/// I/O port to which firmware writes its log, as under QEMU.
 pub(crate) const PORT: u16 = 0x402;
 /// What it reads as: somebody listens.
 const LISTENING: u8 = 0xe9;

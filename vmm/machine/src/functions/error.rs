@@ -47,7 +47,7 @@ pub enum DeviceErrorKind {
     /// A network card.
     #[error("the network card is not usable")]
     Net(#[from] NetCardError),
-    /// A balloon.
+    /// The device refuses its configuration, or its payload.
     #[error("the balloon cannot be made")]
     Balloon(#[from] BalloonError),
     /// Which of two balloons would requests be for?
@@ -56,7 +56,7 @@ pub enum DeviceErrorKind {
     /// Sockets.
     #[error("the socket device is not usable")]
     Vsock(#[from] VsockError),
-    /// The transport.
+    /// BARs, queues or interrupts of the PCI function.
     #[error("its virtio transport cannot be made")]
     Transport(#[from] transport::BuildError),
     /// A watchdog.

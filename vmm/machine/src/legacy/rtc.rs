@@ -37,7 +37,7 @@ impl Clock {
         }
     }
 
-    /// With memory.
+    /// The clock with CMOS memory behind it.
     pub(crate) fn with_memory(mut self, memory: ClockMemory) -> Self {
         self.memory = Some(Box::new(memory));
         self

@@ -13,7 +13,7 @@ pub struct SmbiosConfig {
     pub system: SystemInfo,
     /// Its base board.
     pub base_board: BaseBoardInfo,
-    /// Its chassis.
+    /// Chassis information (type 3).
     pub chassis: ChassisInfo,
     /// Free strings for whoever looks for them.
     pub oem_strings: Vec<String>,
@@ -34,7 +34,7 @@ pub struct SystemInfo {
     pub uuid: [u8; 16],
     /// Number of the stock keeping unit.
     pub sku: String,
-    /// What it is one of.
+    /// Product family, as SMBIOS has it; empty for none.
     pub family: String,
 }
 
@@ -60,7 +60,7 @@ pub struct BaseBoardInfo {
 pub struct ChassisInfo {
     /// Manufacturer, as SMBIOS has it; empty for none.
     pub manufacturer: String,
-    /// Its version.
+    /// Chassis version, as SMBIOS has it; empty for none.
     pub version: String,
     /// Serial number.
     pub serial: String,

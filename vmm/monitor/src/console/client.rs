@@ -14,7 +14,7 @@ const MAX_CLIENT_CHARS: usize = 256;
 pub struct NewClient {
     /// Console that it wants.
     pub terminal: Terminal,
-    /// Its end.
+    /// Connected socket, over which terminal bytes go both ways.
     pub socket: OwnedFd,
     /// Its name, shown to clients that are refused.
     pub name: String,

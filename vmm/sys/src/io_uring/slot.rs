@@ -35,7 +35,7 @@ pub enum PushError {
     Full,
 }
 
-/// A slot.
+/// Memory of one request that the kernel reads while it is under way.
 #[derive(Default)]
 pub(super) struct Slot {
     /// The kernel may look at `parts`.

@@ -36,7 +36,7 @@ pub(super) struct Store {
     pub(super) interferes: bool,
 }
 
-/// The agent.
+/// A gRPC server in place of an agent, with objects in memory.
 #[derive(Clone)]
 pub struct Agent {
     pub(super) store: Arc<Mutex<Store>>,

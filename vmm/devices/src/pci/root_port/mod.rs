@@ -44,13 +44,13 @@ const WINDOW_UNIT: u64 = 1 << 20;
 /// A root port could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum RootPortError {
-    /// Its interrupt.
+    /// The port's MSI could not be set up.
     #[error("the interrupt cannot be made")]
     Interrupt(#[from] MsiError),
     /// A mistake of this module.
     #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
-    /// Its state.
+    /// The payload to restore it from is of another port or version.
     #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }

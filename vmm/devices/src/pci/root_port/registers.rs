@@ -17,7 +17,7 @@ pub(super) const MEMORY_WINDOW: u16 = 0x20;
 pub(super) const PREFETCHABLE_WINDOW: u16 = 0x24;
 /// Upper 32 bits of base, then of limit.
 pub(super) const PREFETCHABLE_UPPER: u16 = 0x28;
-/// Bridge control.
+/// Bridge Control (offset of 16 bits).
 pub(super) const BRIDGE_CONTROL: u16 = 0x3e;
 /// Parity and SERR forwarding, secondary bus reset.
 pub(super) const BRIDGE_CONTROL_WRITABLE: u16 = 0b11 | SECONDARY_RESET;

@@ -20,9 +20,9 @@ pub enum BalloonTargetError {
     /// Larger than memory, or than `num_pages` can express.
     #[error("a balloon of {target_bytes} bytes is larger than the guest's {limit_bytes}")]
     TooLarge {
-        /// Asked for.
+        /// Target asked for.
         target_bytes: u64,
-        /// Most.
+        /// The lower of guest memory and what `num_pages` can express.
         limit_bytes: u64,
     },
 }

@@ -57,7 +57,7 @@ const TIMER: u64 = 1;
 /// A balloon cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum BalloonError {
-    /// Its target.
+    /// The first target is out of range.
     #[error("the target cannot be")]
     Target(#[from] BalloonTargetError),
     /// The state that it is to be made of.

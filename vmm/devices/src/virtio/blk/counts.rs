@@ -18,13 +18,13 @@ pub struct DiskCount {
 /// Counters of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
-    /// Reads.
+    /// `VIRTIO_BLK_T_IN`.
     pub reads: DiskCount,
     /// Writes, those of zeroes among them.
     pub writes: DiskCount,
-    /// Flushes.
+    /// `VIRTIO_BLK_T_FLUSH`.
     pub flushes: DiskCount,
-    /// Discards.
+    /// `VIRTIO_BLK_T_DISCARD`.
     pub discards: DiskCount,
     /// How often the host failed a request, one that is tried again later too.
     pub host_errors: u64,

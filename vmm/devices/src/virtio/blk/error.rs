@@ -18,9 +18,9 @@ pub enum BlkError {
     /// The image is not open as its cache mode wants.
     #[error("cache mode {cache:?} does not fit an image that is open with {mode:?}")]
     Cache {
-        /// Asked for.
+        /// Cache mode of the configuration.
         cache: CacheMode,
-        /// Found.
+        /// How the descriptor is open (`O_DIRECT`, `O_DSYNC`).
         mode: OpenMode,
     },
     /// The serial is longer than the answer to `VIRTIO_BLK_T_GET_ID`.

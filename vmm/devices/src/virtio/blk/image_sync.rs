@@ -23,9 +23,9 @@ pub(super) enum SyncBegun {
 
 /// What the ring has ended.
 pub(super) enum RingOutcome {
-    /// A request.
+    /// A read, write or discard.
     Request(Completion),
-    /// The sync.
+    /// The `fdatasync` of the image, with its result.
     Sync(Result<(), Failure>),
     /// The sync, without having asked the host.
     SyncCancelled,

@@ -61,9 +61,9 @@ pub(super) enum DeviceMessage<'a> {
     PortOpen(bool),
     /// The console's size in characters.
     Resize {
-        /// Characters of a line.
+        /// Width in characters.
         columns: u16,
-        /// Lines.
+        /// Height in lines.
         rows: u16,
     },
 }

@@ -26,7 +26,7 @@ const TURN_CHAINS: u32 = 128;
 enum HostSide {
     /// A peer, or none.
     Peer(Arc<HostPort>),
-    /// The console.
+    /// The console port's line to its clients.
     Console(Arc<ConsoleLine>),
 }
 
@@ -45,7 +45,7 @@ impl Scratch {
     }
 }
 
-/// A port.
+/// A port of the device, as the driver has set it up.
 pub(super) struct Port {
     pub(super) number: u16,
     host: HostSide,

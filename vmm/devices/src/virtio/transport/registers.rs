@@ -57,7 +57,7 @@ pub(super) enum Effect {
     Enable(usize),
 }
 
-/// The registers.
+/// The registers of `virtio_pci_common_cfg` that the driver has written.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
     pub(super) status: u8,

@@ -19,7 +19,7 @@ use vmm_sys::socket::PacketSocket;
 const PACKET_BYTES: usize = 16;
 const CONNECTED: u32 = 1;
 
-/// An answer.
+/// The result of a connect that the broker was asked for.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// Number of the connection.
@@ -40,7 +40,7 @@ pub(super) enum FromBroker {
     Gone,
 }
 
-/// A broker.
+/// The socket to the process that opens connections of the guest on the host.
 #[derive(Debug)]
 pub(super) struct Broker(PacketSocket);
 

@@ -42,7 +42,7 @@ pub(super) struct Due {
     pub(super) credit_update: bool,
 }
 
-/// A connection.
+/// A stream between a port of the guest and a socket of the host.
 pub(super) struct Connection {
     /// Of this connection and no other one, ever.
     pub(super) number: u64,

@@ -50,7 +50,7 @@ impl Operation {
     }
 }
 
-/// A header.
+/// `struct virtio_vsock_hdr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) source_cid: u64,

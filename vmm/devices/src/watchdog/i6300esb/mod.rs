@@ -52,13 +52,13 @@ const TIMER: u64 = 0;
 /// A watchdog could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum I6300EsbError {
-    /// Its timer.
+    /// The timerfd of its stages.
     #[error("the timer cannot be made")]
     Timer(#[source] io::Error),
     /// A mistake of this module.
     #[error("configuration space cannot be laid out")]
     Layout(#[from] LayoutError),
-    /// Its state.
+    /// The payload to restore it from is of another device or version.
     #[error("it cannot be made of its state")]
     State(#[from] StateError),
 }

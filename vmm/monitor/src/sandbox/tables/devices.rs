@@ -14,7 +14,7 @@ const FCNTL_COMMAND: u8 = 1;
 const F_GETFL: u32 = 3;
 const F_SETFL: u32 = 4;
 
-/// Their rules.
+/// Calls that threads of devices may make.
 pub(super) const RULES: &[Rule] = table! {
     SYS_epoll_wait, Any => Seen("the loop");
     // Taps.

@@ -22,7 +22,7 @@ const KICK: u32 = 34;
 const MADV_POPULATE_WRITE: u32 = 23;
 const MADV_COLLAPSE: u32 = 25;
 
-/// Its rules.
+/// Calls that the machine's thread may make.
 pub(super) const RULES: &[Rule] = table! {
     SYS_tgkill, Is(TGKILL_SIGNAL, KICK) => Seen("a vCPU is to leave the guest");
     SYS_ioctl, Is(REQUEST, KVM_REGISTER_COALESCED_MMIO) => Seen("PCI addresses are written late as a guest starts");

@@ -12,7 +12,7 @@ const F_SETFL: u32 = 4;
 const STAT_FLAGS: u8 = 3;
 const AT_EMPTY_PATH: u32 = 0x1000;
 
-/// Its rules.
+/// Calls that the main thread may make.
 pub(super) const RULES: &[Rule] = table! {
     SYS_epoll_wait, Any => Seen("the loop");
     SYS_epoll_ctl, Any => Seen("peers come and go");

@@ -5,7 +5,7 @@
 pub struct Rule {
     /// The call's name, with `SYS_`.
     pub name: &'static str,
-    /// Its number.
+    /// Number of the call on x86-64.
     pub number: i64,
     /// With which arguments.
     pub arguments: Arguments,
@@ -16,7 +16,7 @@ pub struct Rule {
 /// The arguments that a call may have. Arguments count from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
-    /// Any.
+    /// No argument is looked at.
     Any,
     /// The lower half of one is this number.
     Is(u8, u32),
