@@ -18,7 +18,7 @@ pub type Orders = Vec<(String, Body)>;
 
 /// Everything; it outlives the scheduler.
 #[derive(Default, Serialize, Deserialize)]
-pub struct Book {
+pub struct SchedulerState {
     /// The highest fencing token given out.
     pub generation: u64,
     pub vmis: BTreeMap<String, Vmi>,
@@ -71,7 +71,7 @@ pub struct Node {
     reported: BTreeSet<String>,
 }
 
-impl Book {
+impl SchedulerState {
     /// A node has come. Another boot id than before proves that nothing of before runs.
     pub fn register(&mut self, register: Register, now_ms: u64) -> Orders {
         let name = register.node_name;

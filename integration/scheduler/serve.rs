@@ -15,14 +15,14 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::book::{Book, Orders, Vmi};
+use crate::book::{Orders, SchedulerState, Vmi};
 
 type Out = UnboundedSender<Result<SessionResponse, Status>>;
 
 /// The scheduler. Cheap to clone.
 #[derive(Clone)]
 pub struct Scheduler {
-    inner: Arc<Mutex<(Book, Sessions)>>,
+    inner: Arc<Mutex<(SchedulerState, Sessions)>>,
     begun: Instant,
     file: PathBuf,
     heartbeat_seconds: u32,
@@ -33,7 +33,7 @@ type Sessions = BTreeMap<String, Out>;
 
 impl Scheduler {
     pub fn open(file: PathBuf, heartbeat_seconds: u32) -> anyhow::Result<Self> {
-        let mut book = Book::default();
+        let mut book = SchedulerState::default();
         if file.exists() {
             book = serde_json::from_slice(&std::fs::read(&file)?).context("what is remembered")?;
         }
@@ -47,7 +47,7 @@ impl Scheduler {
         })
     }
 
-    fn locked(&self) -> MutexGuard<'_, (Book, Sessions)> {
+    fn locked(&self) -> MutexGuard<'_, (SchedulerState, Sessions)> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -56,7 +56,11 @@ impl Scheduler {
     }
 
     /// Has the book on disk before anybody hears what follows from it.
-    fn carry_out(&self, (book, sessions): &(Book, Sessions), orders: Orders) -> Result<(), Status> {
+    fn carry_out(
+        &self,
+        (book, sessions): &(SchedulerState, Sessions),
+        orders: Orders,
+    ) -> Result<(), Status> {
         let draft = self.file.with_extension("new");
         let file = std::fs::File::create(&draft)?;
         serde_json::to_writer(&file, book).map_err(std::io::Error::from)?;

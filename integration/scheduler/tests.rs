@@ -5,7 +5,7 @@ use proto_node::vmi::VirtualMachineInstanceStatus;
 
 use super::*;
 
-fn node(book: &mut Book, name: &str, boot: &str, mib: u64, now_ms: u64) -> Orders {
+fn node(book: &mut SchedulerState, name: &str, boot: &str, mib: u64, now_ms: u64) -> Orders {
     let register = Register {
         node_name: name.to_owned(),
         boot_id: boot.to_owned(),
@@ -42,8 +42,8 @@ fn withdrawn(orders: &Orders) -> Vec<u64> {
 }
 
 /// Two nodes, and one VMI on the larger.
-fn placed(stop_after: Option<(u32, u32)>) -> Book {
-    let mut book = Book::default();
+fn placed(stop_after: Option<(u32, u32)>) -> SchedulerState {
+    let mut book = SchedulerState::default();
     node(&mut book, "a", "boot-a", 200, 0);
     node(&mut book, "b", "boot-b", 100, 0);
     book.apply(key(), vmi(50, None, stop_after));
@@ -52,7 +52,7 @@ fn placed(stop_after: Option<(u32, u32)>) -> Book {
 }
 
 /// A heartbeat of node a, and what follows besides its answer.
-fn beat(book: &mut Book, unschedulable: bool, number: u64) -> Orders {
+fn beat(book: &mut SchedulerState, unschedulable: bool, number: u64) -> Orders {
     let beat = Heartbeat {
         number,
         unschedulable,
@@ -68,7 +68,7 @@ fn key() -> String {
     String::from("default/web")
 }
 
-fn place_of(book: &Book) -> Option<(&str, u64)> {
+fn place_of(book: &SchedulerState) -> Option<(&str, u64)> {
     let placement = book.vmis[&key()].placement.as_ref();
     placement.map(|placement| (placement.node.as_str(), placement.token))
 }
@@ -89,7 +89,7 @@ fn report(token: u64, phase: &str) -> Report {
 
 #[test]
 fn vmis_go_where_there_is_room_and_their_labels_are() {
-    let mut book = Book::default();
+    let mut book = SchedulerState::default();
     node(&mut book, "a", "boot-a", 100, 0);
     node(&mut book, "b", "boot-b", 300, 0);
     for (name, mib, zone, place) in [
@@ -225,7 +225,7 @@ fn what_ended_by_itself_stays_ended() {
 
 #[test]
 fn nothing_is_placed_on_a_node_that_is_cordoned_and_what_waits_is_when_it_is_open_again() {
-    let mut book = Book::default();
+    let mut book = SchedulerState::default();
     node(&mut book, "a", "boot-a", 200, 0);
     assert!(beat(&mut book, true, 1).is_empty());
     assert!(book.apply(key(), vmi(50, None, None)).is_empty());

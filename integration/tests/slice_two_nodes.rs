@@ -21,7 +21,7 @@ const POOLS: [&str; 2] = ["10.213.0.0/16", "10.214.0.0/16"];
 const SERVE: &str = "mkdir -p /tmp/www && echo it works >/tmp/www/page && httpd -f -vv -p 80 -h /tmp/www >/tmp/log 2>&1 &";
 
 /// A node with an agent and a guest of the pod network.
-struct Place<'n> {
+struct NodeWithGuest<'n> {
     node: &'n Node,
     console: Session,
     address: String,
@@ -39,7 +39,7 @@ fn boot(network: Network) -> anyhow::Result<[Node; 2]> {
     Ok([first, second])
 }
 
-impl<'n> Place<'n> {
+impl<'n> NodeWithGuest<'n> {
     /// `number` is the node's, 1 or 2. A node that does not name the other's pool has its guests' connections leave under its
     /// own address.
     fn new(node: &'n Node, number: u8) -> anyhow::Result<Self> {
@@ -103,7 +103,10 @@ impl<'n> Place<'n> {
 fn guests_of_two_nodes_reach_each_other_under_their_own_addresses() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let [first, second] = boot(Network::new()?)?;
-    let (mut here, mut there) = (Place::new(&first, 1)?, Place::new(&second, 2)?);
+    let (mut here, mut there) = (
+        NodeWithGuest::new(&first, 1)?,
+        NodeWithGuest::new(&second, 2)?,
+    );
     ensure!(here.address.starts_with("10.213."), "{}", here.address);
     ensure!(there.address.starts_with("10.214."), "{}", there.address);
     for place in [&mut here, &mut there] {

@@ -76,12 +76,12 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
     results.extend(checked.err().map(|error| run::TestResult {
         name: "cargo xtask check".to_owned(),
         seconds: 0.0,
-        verdict: run::Verdict::Failed(format!("{error:#}")),
+        verdict: run::TestOutcome::Failed(format!("{error:#}")),
     }));
     summary::print(&results);
     let failed = results
         .iter()
-        .any(|result| matches!(result.verdict, run::Verdict::Failed(_)));
+        .any(|result| matches!(result.verdict, run::TestOutcome::Failed(_)));
     if failed {
         std::process::exit(1)
     } else {

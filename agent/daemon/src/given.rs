@@ -12,7 +12,7 @@ use agent_domain::{
 };
 use agent_host::{GuestCredentials, Host};
 use agent_objects::{ObjectId, data_of};
-use agent_plan::{Action, Failure, Verdict};
+use agent_plan::{Action, Failure, FailureClass};
 use agent_sources::{ApiError, ObjectRegistry};
 use proto_node::vmi::VirtualMachineInstance;
 
@@ -223,7 +223,7 @@ impl<H: Host> Reader<'_, H> {
 
 fn waits(reason: &str, message: String) -> Failure {
     Failure {
-        verdict: Verdict::Pending,
+        verdict: FailureClass::Pending,
         reason: reason.to_owned(),
         message,
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use agent_domain::{Vmi, cloud_init_volumes, describe, with_cloud_init, with_machine};
 use agent_host::{HookPoint, hook_programs, run_hook_program};
-use agent_plan::{Action, Failure, Verdict};
+use agent_plan::{Action, Failure, FailureClass};
 use agent_sources::HookSocket;
 use proto_node::hooks::{
     CloudInit, OnDefineDomainRequest, OnDefineDomainResponse, PreCloudInitIsoRequest,
@@ -230,7 +230,7 @@ fn says(hook: &Path, why: &str) -> String {
 
 fn failed(message: String) -> Failure {
     Failure {
-        verdict: Verdict::Retry,
+        verdict: FailureClass::Retry,
         reason: String::from("HookFailed"),
         message,
     }

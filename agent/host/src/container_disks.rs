@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage, tame};
-use agent_plan::{Failure, Verdict};
+use agent_plan::{Failure, FailureClass};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -492,7 +492,7 @@ fn layout_failure(error: &KernelError) -> Failure {
 
 fn pending(reason: &str, message: String) -> Failure {
     Failure {
-        verdict: Verdict::Pending,
+        verdict: FailureClass::Pending,
         reason: reason.to_owned(),
         message,
     }

@@ -70,7 +70,7 @@ pub trait Host: ImageStore {
     fn observe(&self, look: Look<'_>) -> impl Future<Output = Observed> + Send;
 
     /// Carries out one action. Carrying out an action again is success. An action of an incarnation
-    /// older than one already seen for this uid is refused with [`agent_plan::Verdict::Retry`] and the reason
+    /// older than one already seen for this uid is refused with [`agent_plan::FailureClass::Retry`] and the reason
     /// `Fenced`.
     ///
     /// Dropping the future of an operation cancels it: nothing is made for the VMI any more that a later

@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
-use agent_plan::{Failure, Verdict};
+use agent_plan::{Failure, FailureClass};
 
 /// An action failed for now: what is missing may come.
 pub(crate) fn retry(reason: &str, message: impl Into<String>) -> Failure {
     Failure {
-        verdict: Verdict::Retry,
+        verdict: FailureClass::Retry,
         reason: reason.to_owned(),
         message: message.into(),
     }
@@ -16,7 +16,7 @@ pub(crate) fn retry(reason: &str, message: impl Into<String>) -> Failure {
 /// An action can never succeed with this spec.
 pub(crate) fn fatal(reason: &str, message: impl Into<String>) -> Failure {
     Failure {
-        verdict: Verdict::Fatal,
+        verdict: FailureClass::Fatal,
         reason: reason.to_owned(),
         message: message.into(),
     }

@@ -34,7 +34,7 @@ pub(crate) use namespace::Namespace;
 pub(crate) use node::{change_member, prepare_node, tidy_node};
 pub(crate) use own_address::speaks_ipv6_alone;
 pub(crate) use plan::{PodPlan, PodPlan6};
-pub(crate) use responder::{Responder, Served};
+pub(crate) use responder::{DhcpGuest, Responder};
 pub(crate) use walls::Member;
 
 #[cfg(test)]

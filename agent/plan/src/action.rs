@@ -151,7 +151,7 @@ pub enum Completed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What it means for the VMI.
-    pub verdict: Verdict,
+    pub verdict: FailureClass,
     /// CamelCase, for conditions and events, such as `KernelNotFound`.
     pub reason: String,
     /// One sentence: object, value, rule, way out.
@@ -160,7 +160,7 @@ pub struct Failure {
 
 /// What a failed action means for the VMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
+pub enum FailureClass {
     /// Try again later: what is missing may come.
     Retry,
     /// It can never succeed with this spec.

@@ -7,7 +7,7 @@ mod ordered;
 pub(crate) use self::action::PAUSED_EVENT;
 pub use self::action::complete;
 pub(crate) use self::ordered::as_ordered;
-use crate::action::{Failure, Verdict};
+use crate::action::{Failure, FailureClass};
 use crate::observation::{ExitObserved, ExitReason, Observation, Observed};
 use crate::planner::draft::ours;
 use crate::record::{Phase, Record};
@@ -92,7 +92,7 @@ fn vanished(record: &Record) -> Fate {
         .is_some_and(|launch| launch.identity.is_some());
     if known {
         Fate::DiedBeforeBoot(Failure {
-            verdict: Verdict::Retry,
+            verdict: FailureClass::Retry,
             reason: String::from("VmmVanished"),
             message: String::from(
                 "The VMM process ended before the guest was booted and left no exit record.",
@@ -116,7 +116,7 @@ fn node_rebooted() -> Fate {
 fn death(exit: &ExitObserved) -> Failure {
     let (_, reason, message) = verdict_of(exit);
     Failure {
-        verdict: Verdict::Retry,
+        verdict: FailureClass::Retry,
         reason: reason.to_owned(),
         message,
     }

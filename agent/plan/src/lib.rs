@@ -41,7 +41,7 @@ mod reservation;
 mod time;
 mod wanted;
 
-pub use action::{Action, Completed, Failure, Holding, Verdict};
+pub use action::{Action, Completed, Failure, FailureClass, Holding};
 pub use assignment::{
     Assignment, Fence, Offer, Placed, Stage, Step, accept, fence, step, withdraw,
 };

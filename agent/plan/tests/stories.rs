@@ -6,11 +6,11 @@ use std::fmt::Write;
 
 use agent_plan::{
     Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, DurableStore,
-    Enforcement, ExitObserved, ExitReason, FailedSync, Failure, Holding, MachineObserved,
-    MachineState, Maintenance, Millis, Observation, Observed, OperationObserved, OperationState,
-    Order, Orders, PauseObserved, PciPlace, PlanEvent, Progress, Record, Reservation, StopCause,
-    Timestamp, Verdict, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order, order_stop,
-    plan,
+    Enforcement, ExitObserved, ExitReason, FailedSync, Failure, FailureClass, Holding,
+    MachineObserved, MachineState, Maintenance, Millis, Observation, Observed, OperationObserved,
+    OperationState, Order, Orders, PauseObserved, PciPlace, PlanEvent, Progress, Record,
+    Reservation, StopCause, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete,
+    order, order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -308,11 +308,11 @@ fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
     for pause in [0, 1, 1, 2] {
         story.note(&format!("{pause} s later"));
         story.wait(pause);
-        story.round(fails(Verdict::Retry));
+        story.round(fails(FailureClass::Retry));
     }
     story.note("much later, and it is no kernel");
     story.wait(400);
-    story.round(fails(Verdict::Fatal));
+    story.round(fails(FailureClass::Fatal));
     insta::assert_snapshot!(story.text);
 }
 

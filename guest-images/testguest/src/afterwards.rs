@@ -5,7 +5,7 @@ use testguest_lib::command_line::{Afterwards, Settings};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::console_lines::ConsoleLines;
-use crate::panic_device::{self, Place};
+use crate::panic_device::{self, PanicRegister};
 use crate::pci::Ecam;
 use crate::virtio::{net, numbers};
 use crate::{attack, console_line, generation, power, virtio, watchdog};
@@ -42,8 +42,8 @@ pub fn run(settings: &Settings, clock: &Clock, acpi: Option<&Acpi>) -> ! {
         }
         Afterwards::Storm => attack::storm(acpi, clock),
         Afterwards::Numbers => numbers::run(acpi, clock, settings),
-        Afterwards::PvpanicPort => panic_device::run(acpi, Place::Port, settings.pvpanic),
-        Afterwards::PvpanicPci => panic_device::run(acpi, Place::Pci, settings.pvpanic),
+        Afterwards::PvpanicPort => panic_device::run(acpi, PanicRegister::Port, settings.pvpanic),
+        Afterwards::PvpanicPci => panic_device::run(acpi, PanicRegister::Pci, settings.pvpanic),
     }
 }
 

@@ -145,8 +145,8 @@ impl Registers {
     }
 
     /// A register of `bytes` (1, 2, 4 or 8), or `None` outside the window.
-    pub fn place(&self, offset: usize, bytes: usize) -> Option<Place> {
-        self.holds(offset, bytes).then_some(Place {
+    pub fn place(&self, offset: usize, bytes: usize) -> Option<WriteTarget> {
+        self.holds(offset, bytes).then_some(WriteTarget {
             at: self.base + offset,
             bytes,
         })
@@ -190,12 +190,12 @@ impl Registers {
 
 /// Where 1, 2, 4 or 8 bytes may be written at any time, by either CPU: a register, or memory of devices.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct WriteTarget {
     at: usize,
     bytes: usize,
 }
 
-impl Place {
+impl WriteTarget {
     /// Writes what fits of the low bytes of `value` by one instruction, aligned or not.
     pub fn write(&self, value: u64) {
         let at = self.at;
@@ -272,9 +272,9 @@ impl DmaBuffer {
     }
 
     /// The `bytes` (1, 2, 4 or 8) at `offset`, or `None` outside.
-    pub fn place(&self, offset: usize, bytes: usize) -> Option<Place> {
+    pub fn place(&self, offset: usize, bytes: usize) -> Option<WriteTarget> {
         let end = offset.checked_add(bytes)?;
-        (end <= self.bytes).then_some(Place {
+        (end <= self.bytes).then_some(WriteTarget {
             at: self.start.addr() + offset,
             bytes,
         })

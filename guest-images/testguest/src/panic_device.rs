@@ -11,7 +11,7 @@ pub(crate) const PORT: u16 = 0x505;
 
 /// Where the register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PanicRegister {
     /// I/O port 0x505.
     Port,
     /// BAR 0 of a PCI function.
@@ -19,18 +19,18 @@ pub enum Place {
 }
 
 /// Writes `value` to the register; a guest that may go on after that switches the power off.
-pub fn run(acpi: Option<&Acpi>, place: Place, value: u8) -> ! {
+pub fn run(acpi: Option<&Acpi>, place: PanicRegister, value: u8) -> ! {
     let registers = match place {
-        Place::Port => None,
-        Place::Pci => acpi
+        PanicRegister::Port => None,
+        PanicRegister::Pci => acpi
             .and_then(|acpi| Ecam::map(acpi.ecam.as_ref()?))
             .as_ref()
             .and_then(find),
     };
     let supported = match (&registers, place) {
         (Some(registers), _) => registers.read8(0),
-        (None, Place::Port) => io::inb(PORT),
-        (None, Place::Pci) => {
+        (None, PanicRegister::Port) => io::inb(PORT),
+        (None, PanicRegister::Pci) => {
             console_line!("TESTGUEST pvpanic FAIL error=\"no pvpanic-pci\"");
             power::off()
         }

@@ -7,7 +7,7 @@ use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::entry::{self, SECOND_CPU_START};
 use crate::io;
-use crate::memory::{Place, Registers};
+use crate::memory::{Registers, WriteTarget};
 use crate::power;
 use crate::virtio::DeviceError;
 
@@ -31,7 +31,7 @@ const TABLE_LENGTH: usize = 256;
 
 #[derive(Clone, Copy)]
 enum Write {
-    Memory(Place, u64),
+    Memory(WriteTarget, u64),
     Port8(u16, u8),
     Port32(u16, u32),
 }
@@ -55,7 +55,7 @@ impl Table {
     ///
     /// # Panics
     /// When the table is full.
-    pub fn add(&mut self, place: Option<Place>, value: u64) {
+    pub fn add(&mut self, place: Option<WriteTarget>, value: u64) {
         if let Some(place) = place {
             self.push(Write::Memory(place, value));
         }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, Completed, Enforcement, ExitReason, Failure, Holding, MachineObserved, MachineState,
-    Millis, Observation, Observed, PauseObserved, PciPlace, Verdict, VmmObserved,
+    Action, Completed, Enforcement, ExitReason, Failure, FailureClass, Holding, MachineObserved,
+    MachineState, Millis, Observation, Observed, PauseObserved, PciPlace, VmmObserved,
 };
 
 use super::world::{Late, World};
 
 fn failure(reason: &str) -> Failure {
     Failure {
-        verdict: Verdict::Retry,
+        verdict: FailureClass::Retry,
         reason: reason.to_owned(),
         message: String::from("simulated"),
     }

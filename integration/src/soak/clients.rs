@@ -15,7 +15,7 @@ mod roster;
 use anyhow::Context;
 
 use checks::{CHECKS, Guest};
-use place::Place;
+use place::ClientNodes;
 
 pub use roster::{CLIENTS, Client};
 
@@ -36,7 +36,7 @@ pub fn look_at(
     clients: &[&'static Client],
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Row>> {
-    let place = Place::boot()?;
+    let place = ClientNodes::boot()?;
     progress("both nodes run, and the package is installed");
     let mut peer = place.start_peer().context("the peer of all guests")?;
     let mut rows = Vec::new();
@@ -49,7 +49,7 @@ pub fn look_at(
     Ok(rows)
 }
 
-fn look_at_one(place: &Place, client: &'static Client, peer: &mut place::Shell) -> Row {
+fn look_at_one(place: &ClientNodes, client: &'static Client, peer: &mut place::Shell) -> Row {
     let mut row = Row {
         client: client.name,
         seen: Vec::new(),

@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::sim::Random;
 use crate::volatile_disk::{Content, Cut, Power};
 use blocks::BLOCK_BYTES;
-use setup::{DISKS, DiskPlan, FILE_SYSTEM_BYTES, IMAGE_BYTES, PATIENCE, Place};
+use setup::{DISKS, DiskBacking, DiskPlan, FILE_SYSTEM_BYTES, IMAGE_BYTES, PATIENCE};
 
 /// A cut comes before the request after at most so many.
 const LONGEST: u64 = 1000;
@@ -132,8 +132,8 @@ impl Run<'_> {
     fn look_at(&mut self, plan: &DiskPlan, content: &Content, kept: u64) -> anyhow::Result<()> {
         let image;
         let image = match plan.place {
-            Place::Device => content,
-            Place::File => {
+            DiskBacking::Device => content,
+            DiskBacking::File => {
                 image = replayed(content, self.scratch.path())?;
                 &image
             }
@@ -183,7 +183,7 @@ impl Run<'_> {
         let first = last + NOT_YET_PROMISED;
         for plan in DISKS {
             let kept = *cut.kept.get(plan.name).context("nothing was promised")?;
-            if plan.place == Place::File {
+            if plan.place == DiskBacking::File {
                 let image = Content::of_bytes(&self.node.get(&plan.path())?);
                 self.look_for_blocks(plan, &image, kept)
                     .with_context(|| format!("{}, after the node's recovery", plan.name))?;

@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A span and who sent it.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct ExportedSpan {
     pub span: Span,
     pub resource: Vec<KeyValue>,
 }
 
-impl Told {
+impl ExportedSpan {
     /// An attribute that is a text.
     pub fn text(&self, key: &str) -> Option<&str> {
         text(&self.span.attributes, key)
@@ -60,13 +60,13 @@ pub fn text<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a str> {
 
 /// The collector. Agents reach it while it lives.
 pub struct Collector {
-    told: mpsc::Receiver<Told>,
+    exported: mpsc::Receiver<ExportedSpan>,
     /// All spans received so far.
-    pub spans: Vec<Told>,
+    pub spans: Vec<ExportedSpan>,
     _runtime: tokio::runtime::Runtime,
 }
 
-struct Service(mpsc::Sender<Told>);
+struct Service(mpsc::Sender<ExportedSpan>);
 
 #[tonic::async_trait]
 impl TraceService for Service {
@@ -79,7 +79,7 @@ impl TraceService for Service {
             let spans = group.scope_spans.into_iter();
             for span in spans.flat_map(|scope| scope.spans) {
                 let resource = resource.clone();
-                let sent = self.0.send(Told { span, resource });
+                let sent = self.0.send(ExportedSpan { span, resource });
                 sent.map_err(|_| Status::unavailable("the test is over"))?;
             }
         }
@@ -89,7 +89,7 @@ impl TraceService for Service {
 
 impl Collector {
     pub fn start(socket: &Path) -> anyhow::Result<Self> {
-        let (tell, told) = mpsc::channel();
+        let (sender, exported) = mpsc::channel();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -97,40 +97,46 @@ impl Collector {
         let agents = runtime.block_on(async { tokio::net::UnixListener::bind(socket) })?;
         runtime.spawn(
             tonic::transport::Server::builder()
-                .add_service(TraceServiceServer::new(Service(tell)))
+                .add_service(TraceServiceServer::new(Service(sender)))
                 .serve_with_incoming(UnixListenerStream::new(agents)),
         );
         Ok(Self {
-            told,
+            exported,
             spans: Vec::new(),
             _runtime: runtime,
         })
     }
 
     /// Waits for a span that `wanted` takes and was not waited for before.
-    pub fn until(&mut self, wanted: impl Fn(&Told) -> bool) -> anyhow::Result<Told> {
+    pub fn until(
+        &mut self,
+        wanted: impl Fn(&ExportedSpan) -> bool,
+    ) -> anyhow::Result<ExportedSpan> {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let told = self.told.recv_timeout(left);
-            let told = told.with_context(|| format!("no such span among {:#?}", self.spans))?;
-            self.spans.push(told.clone());
-            if wanted(&told) {
-                return Ok(told);
+            let exported = self.exported.recv_timeout(left);
+            let exported =
+                exported.with_context(|| format!("no such span among {:#?}", self.spans))?;
+            self.spans.push(exported.clone());
+            if wanted(&exported) {
+                return Ok(exported);
             }
         }
     }
 
     /// Waits for the end of a VMI's start, which is the last span of its trace.
-    pub fn start_of(&mut self, name: &str) -> anyhow::Result<Told> {
-        self.until(|told| {
-            told.span.name == "vmi start" && told.text("kubevirt.vmi.name") == Some(name)
+    pub fn start_of(&mut self, name: &str) -> anyhow::Result<ExportedSpan> {
+        self.until(|exported| {
+            exported.span.name == "vmi start" && exported.text("kubevirt.vmi.name") == Some(name)
         })
     }
 
     /// The spans of a trace.
-    pub fn trace(&self, id: &[u8]) -> Vec<&Told> {
+    pub fn trace(&self, id: &[u8]) -> Vec<&ExportedSpan> {
         let spans = self.spans.iter();
-        spans.filter(|told| told.span.trace_id == id).collect()
+        spans
+            .filter(|exported| exported.span.trace_id == id)
+            .collect()
     }
 }

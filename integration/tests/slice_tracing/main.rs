@@ -18,7 +18,7 @@ use proto_node::node::ApplyRequest;
 use proto_node::node::node_service_client::NodeServiceClient;
 use tonic::transport::Endpoint;
 
-use collector::{Collector, Told, text};
+use collector::{Collector, ExportedSpan, text};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -68,8 +68,11 @@ fn apply_within(host: &Host, manifest: &str, traceparent: &str) -> anyhow::Resul
 }
 
 /// The only span of this name.
-fn only<'t>(trace: &[&'t Told], name: &str) -> anyhow::Result<&'t Told> {
-    let found: Vec<_> = trace.iter().filter(|told| told.span.name == name).collect();
+fn only<'t>(trace: &[&'t ExportedSpan], name: &str) -> anyhow::Result<&'t ExportedSpan> {
+    let found: Vec<_> = trace
+        .iter()
+        .filter(|exported| exported.span.name == name)
+        .collect();
     match found.as_slice() {
         [one] => Ok(one),
         found => anyhow::bail!("{} spans {name} in\n{}", found.len(), shown(trace)),
@@ -77,13 +80,13 @@ fn only<'t>(trace: &[&'t Told], name: &str) -> anyhow::Result<&'t Told> {
 }
 
 /// The name of the span that a span is part of, if it is in the trace.
-fn parent<'t>(trace: &[&'t Told], told: &Told) -> Option<&'t str> {
+fn parent<'t>(trace: &[&'t ExportedSpan], exported: &ExportedSpan) -> Option<&'t str> {
     let mut spans = trace.iter();
-    let parent = spans.find(|other| other.span.span_id == told.span.parent_span_id);
+    let parent = spans.find(|other| other.span.span_id == exported.span.parent_span_id);
     parent.map(|parent| parent.span.name.as_str())
 }
 
-fn is_within(inner: &Told, outer: &Told) -> bool {
+fn is_within(inner: &ExportedSpan, outer: &ExportedSpan) -> bool {
     let (inner, outer) = (&inner.span, &outer.span);
     outer.start_time_unix_nano <= inner.start_time_unix_nano
         && inner.start_time_unix_nano <= inner.end_time_unix_nano
@@ -91,17 +94,17 @@ fn is_within(inner: &Told, outer: &Told) -> bool {
 }
 
 /// A trace as people read it: one line for each span, below what it is part of, with microseconds since its beginning.
-fn shown(trace: &[&Told]) -> String {
+fn shown(trace: &[&ExportedSpan]) -> String {
     let first = trace
         .iter()
-        .map(|told| told.span.start_time_unix_nano)
+        .map(|exported| exported.span.start_time_unix_nano)
         .min();
     let mut lines = String::new();
-    let mut below: Vec<(usize, &Told)> = Vec::new();
-    let is_top = |told: &&&Told| parent(trace, told).is_none();
-    below.extend(trace.iter().filter(is_top).map(|told| (0, *told)));
-    while let Some((depth, told)) = below.pop() {
-        let span = &told.span;
+    let mut below: Vec<(usize, &ExportedSpan)> = Vec::new();
+    let is_top = |exported: &&&ExportedSpan| parent(trace, exported).is_none();
+    below.extend(trace.iter().filter(is_top).map(|exported| (0, *exported)));
+    while let Some((depth, exported)) = below.pop() {
+        let span = &exported.span;
         let since = |at: u64| (at - first.unwrap_or(at)) / 1000;
         let (begun, ended) = (
             since(span.start_time_unix_nano),
@@ -118,7 +121,7 @@ fn shown(trace: &[&Told]) -> String {
     lines
 }
 
-fn check_start(trace: &[&Told]) -> anyhow::Result<()> {
+fn check_start(trace: &[&ExportedSpan]) -> anyhow::Result<()> {
     for (name, part_of) in [
         ("admission", "kvmlet.node.v1.NodeService/Apply"),
         ("vmi start", "kvmlet.node.v1.NodeService/Apply"),
@@ -137,18 +140,20 @@ fn check_start(trace: &[&Told]) -> anyhow::Result<()> {
         assert_eq!(parent(trace, span), Some(part_of), "{name}");
     }
     for name in ["observe", "plan", "store commit"] {
-        let mut spans = trace.iter().filter(|told| told.span.name == name);
+        let mut spans = trace.iter().filter(|exported| exported.span.name == name);
         assert!(
-            spans.any(|told| parent(trace, told) == Some("reconcile")),
+            spans.any(|exported| parent(trace, exported) == Some("reconcile")),
             "{name}"
         );
     }
-    let mut rounds = trace.iter().filter(|told| told.span.name == "reconcile");
-    assert!(rounds.all(|told| parent(trace, told) == Some("vmi start")));
+    let mut rounds = trace
+        .iter()
+        .filter(|exported| exported.span.name == "reconcile");
+    assert!(rounds.all(|exported| parent(trace, exported) == Some("vmi start")));
     Ok(())
 }
 
-fn check_times(trace: &[&Told]) -> anyhow::Result<()> {
+fn check_times(trace: &[&ExportedSpan]) -> anyhow::Result<()> {
     let start = only(trace, "vmi start")?;
     let call = only(trace, "kvmlet.node.v1.NodeService/Apply")?;
     assert!(is_within(only(trace, "admission")?, call));
@@ -213,7 +218,7 @@ fn a_start_is_one_trace_from_its_callers_span_to_the_first_instruction() -> anyh
         format!("00-{TRACE}-{CALLER}-01").replace(TRACE, "11111111111111111111111111111111");
     let broken = guest("web").replace("    memory:\n      guest: 16Mi\n", "");
     assert!(apply_within(&host, &broken, &other).is_err());
-    let refused = collector.until(|told| told.span.kind() == SpanKind::Server)?;
+    let refused = collector.until(|exported| exported.span.kind() == SpanKind::Server)?;
     assert_eq!(refused.text("error.type"), Some("Invalid"));
     let paused = guest("held").replace("spec:\n", "spec:\n  startStrategy: Paused\n");
     apply_within(&host, &paused, &other)?;
@@ -319,14 +324,14 @@ fn a_collector_that_is_away_costs_spans_and_nothing_else() -> anyhow::Result<()>
         }
         before = now;
     }
-    let told = format!("grep -c 'spans are dropped' {LOG}");
-    assert_eq!(host.sh(&told)?.trim(), "1", "{}", agent.log());
+    let count = format!("grep -c 'spans are dropped' {LOG}");
+    assert_eq!(host.sh(&count)?.trim(), "1", "{}", agent.log());
 
     let mut collector = Collector::start(&socket)?;
     agent.apply(&guest("three"))?;
     collector.start_of("three")?;
     host.wait_for(&format!("grep 'takes all spans again' {LOG}"), PATIENCE)?;
     assert!(metric(&host, exported)? > 0, "{}", agent.log());
-    assert_eq!(host.sh(&told)?.trim(), "1", "{}", agent.log());
+    assert_eq!(host.sh(&count)?.trim(), "1", "{}", agent.log());
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::decode::DecodeError;
 use crate::kubevirt::v1::VirtualMachineInstance;
 use crate::kvmlet::node::v1::{Object, object::Kind};
 use crate::object::{self, ObjectName, VMI_KIND};
-use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, Place, path_segment};
+use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, ReadPosition, path_segment};
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
@@ -159,7 +159,7 @@ fn parse_json_stream(text: &str) -> Option<Vec<Node>> {
         if deserializer.end().is_ok() {
             return Some(nodes);
         }
-        let place = Place::default();
+        let place = ReadPosition::default();
         nodes.push(NodeSeed::new(&place).deserialize(&mut deserializer).ok()?);
     }
 }
@@ -247,7 +247,7 @@ fn parse_yaml(
         duplicate_keys: duplicate_keys,
         with_snippet: false,
     };
-    let at = Place::default();
+    let at = ReadPosition::default();
     let result = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
         NodeSeed::new(&at).deserialize(yaml)
     });

@@ -114,18 +114,18 @@ impl From<serde_json::Value> for Node {
 
 /// Reads a [`Node`] and remembers where it is, so that a syntax error can name the field.
 pub(crate) struct NodeSeed<'a> {
-    place: &'a Place,
+    place: &'a ReadPosition,
     depth: usize,
 }
 
 /// How far reading has come.
 #[derive(Default)]
-pub(crate) struct Place {
+pub(crate) struct ReadPosition {
     path: RefCell<String>,
     nodes: Cell<usize>,
 }
 
-impl Place {
+impl ReadPosition {
     /// The field at which reading stopped.
     pub(crate) fn into_path(self) -> String {
         self.path.into_inner()
@@ -134,7 +134,7 @@ impl Place {
 
 impl<'a> NodeSeed<'a> {
     /// After a failure `place` knows the field at which reading stopped.
-    pub(crate) fn new(place: &'a Place) -> Self {
+    pub(crate) fn new(place: &'a ReadPosition) -> Self {
         Self { place, depth: 0 }
     }
 

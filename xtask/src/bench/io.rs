@@ -17,7 +17,7 @@ use integration::skip;
 
 use super::figure;
 use crate::progress::step;
-use place::Place;
+use place::TestFile;
 use table::{Row, as_f64};
 
 const BLOCK_BYTES: u32 = 4096;
@@ -70,7 +70,7 @@ pub fn run(root: &Path, options: IoOptions, json: Option<PathBuf>) -> anyhow::Re
     }
 }
 
-fn rows(places: &[Place]) -> Vec<Row<'_>> {
+fn rows(places: &[TestFile]) -> Vec<Row<'_>> {
     let of = |place| DEPTHS.map(|depth| Row::new(place, depth));
     places.iter().flat_map(of).collect()
 }

@@ -7,7 +7,7 @@ const BELL: u8 = 0x07;
 
 /// Where in an escape sequence (ECMA-48) a stream of bytes is.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ParserState {
     /// Outside of any sequence.
     #[default]
     Text,
@@ -22,7 +22,7 @@ enum Place {
 /// Takes escape sequences and control characters out of a stream, all but tab, backspace and the ends of lines.
 #[derive(Debug, Default)]
 struct Filter {
-    place: Place,
+    place: ParserState,
 }
 
 impl Filter {
@@ -35,19 +35,20 @@ impl Filter {
     fn shows(&mut self, byte: u8) -> bool {
         let (place, shows) = match (self.place, byte) {
             // An escape character begins a sequence wherever it stands; the one that ends a string has `\` behind it.
-            (_, ESCAPE) => (Place::Escape, false),
-            (Place::Text, b'\t' | b'\n' | b'\r' | 0x08) => (Place::Text, true),
-            (Place::Text, byte) => (Place::Text, !byte.is_ascii_control()),
-            (Place::Escape, b'[') => (Place::Control, false),
-            (Place::Escape, b']' | b'P' | b'X' | b'^' | b'_') => (Place::String, false),
-            (Place::Escape, 0x20..=0x2f) => (Place::Escape, false),
-            (Place::Control, 0x20..=0x3f) => (Place::Control, false),
+            (_, ESCAPE) => (ParserState::Escape, false),
+            (ParserState::Text, b'\t' | b'\n' | b'\r' | 0x08) => (ParserState::Text, true),
+            (ParserState::Text, byte) => (ParserState::Text, !byte.is_ascii_control()),
+            (ParserState::Escape, b'[') => (ParserState::Control, false),
+            (ParserState::Escape, b']' | b'P' | b'X' | b'^' | b'_') => (ParserState::String, false),
+            (ParserState::Escape, 0x20..=0x2f) => (ParserState::Escape, false),
+            (ParserState::Control, 0x20..=0x3f) => (ParserState::Control, false),
             // The final byte.
-            (Place::Escape | Place::Control, 0x30..=0x7e) | (Place::String, BELL) => {
-                (Place::Text, false)
-            }
+            (ParserState::Escape | ParserState::Control, 0x30..=0x7e)
+            | (ParserState::String, BELL) => (ParserState::Text, false),
             // No sequence has such a byte: it was cut off.
-            (Place::Escape | Place::Control, b'\n' | b'\r') => (Place::Text, true),
+            (ParserState::Escape | ParserState::Control, b'\n' | b'\r') => {
+                (ParserState::Text, true)
+            }
             (place, _) => (place, false),
         };
         self.place = place;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::run::{TestResult, Verdict};
+use super::run::{TestOutcome, TestResult};
 use integration::artifacts;
 use integration::process::cargo;
 
@@ -26,12 +26,12 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
     if !output.status.success()
         && !results
             .iter()
-            .any(|result| matches!(result.verdict, Verdict::Failed(_)))
+            .any(|result| matches!(result.verdict, TestOutcome::Failed(_)))
     {
         results.push(TestResult {
             name: "documentation tests".to_owned(),
             seconds: started.elapsed().as_secs_f64(),
-            verdict: Verdict::Failed(format!("{text}{errors}")),
+            verdict: TestOutcome::Failed(format!("{text}{errors}")),
         });
     }
     Ok(results)
@@ -41,9 +41,9 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
 fn result(line: &str) -> Option<TestResult> {
     let (name, word) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let verdict = match word {
-        "ok" => Verdict::Passed,
-        "ignored" => Verdict::Skipped("marked ignore".to_owned()),
-        _ => Verdict::Failed("see `cargo test --doc`".to_owned()),
+        "ok" => TestOutcome::Passed,
+        "ignored" => TestOutcome::Skipped("marked ignore".to_owned()),
+        _ => TestOutcome::Failed("see `cargo test --doc`".to_owned()),
     };
     Some(TestResult {
         name: name.to_owned(),
@@ -54,12 +54,12 @@ fn result(line: &str) -> Option<TestResult> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Verdict, result};
+    use super::{TestOutcome, result};
 
     #[test]
     fn a_line_of_rustdoc_becomes_a_result() {
         let passed = result("test a/src/lib.rs - thing (line 3) ... ok").expect("a result");
-        assert!(matches!(passed.verdict, Verdict::Passed));
+        assert!(matches!(passed.verdict, TestOutcome::Passed));
         assert_eq!(passed.name, "a/src/lib.rs - thing (line 3)");
         assert!(result("test result: ok. 1 passed; 0 failed").is_none());
     }

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 2;
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// The outcome of a test.
-pub(super) enum Verdict {
+pub(super) enum TestOutcome {
     Passed,
     /// With what it printed.
     Failed(String),
@@ -36,7 +36,7 @@ pub(super) enum Verdict {
 pub(super) struct TestResult {
     pub name: String,
     pub seconds: f64,
-    pub verdict: Verdict,
+    pub verdict: TestOutcome,
 }
 
 /// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of rooms that may
@@ -68,10 +68,10 @@ pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
 
 fn show(result: &TestResult) {
     let (word, more) = match &result.verdict {
-        Verdict::Passed => ("ok", String::new()),
+        TestOutcome::Passed => ("ok", String::new()),
         // The cause first: the rest may be a log of hundreds of lines.
-        Verdict::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
-        Verdict::Skipped(reason) => ("skipped", format!(": {reason}")),
+        TestOutcome::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
+        TestOutcome::Skipped(reason) => ("skipped", format!(": {reason}")),
     };
     println!("{word:>8} {:>7.2} s  {}{more}", result.seconds, result.name);
 }
@@ -79,10 +79,10 @@ fn show(result: &TestResult) {
 fn one(test: &Test, bzimage: &Path) -> TestResult {
     let started = Instant::now();
     let verdict = if test.ignored {
-        Verdict::Skipped("marked #[ignore]".to_owned())
+        TestOutcome::Skipped("marked #[ignore]".to_owned())
     } else {
         unless_stopped(&test.name(), || {
-            run(test, bzimage).unwrap_or_else(|error| Verdict::Failed(format!("{error:#}")))
+            run(test, bzimage).unwrap_or_else(|error| TestOutcome::Failed(format!("{error:#}")))
         })
     };
     TestResult {
@@ -93,9 +93,9 @@ fn one(test: &Test, bzimage: &Path) -> TestResult {
 }
 
 /// Runs a test, and once more where it failed and its node's emulator had stopped, which says nothing of the project.
-fn unless_stopped(name: &str, mut run: impl FnMut() -> Verdict) -> Verdict {
+fn unless_stopped(name: &str, mut run: impl FnMut() -> TestOutcome) -> TestOutcome {
     match run() {
-        Verdict::Failed(output) if output.contains(STOPPED) => {
+        TestOutcome::Failed(output) if output.contains(STOPPED) => {
             println!("   again            {name}: {STOPPED}");
             run()
         }
@@ -103,7 +103,7 @@ fn unless_stopped(name: &str, mut run: impl FnMut() -> Verdict) -> Verdict {
     }
 }
 
-fn run(test: &Test, bzimage: &Path) -> anyhow::Result<Verdict> {
+fn run(test: &Test, bzimage: &Path) -> anyhow::Result<TestOutcome> {
     let mut printed = tempfile::tempfile()?;
     let program = test.program.to_str().context("a path that is no text")?;
     let arguments =
@@ -127,7 +127,7 @@ fn run(test: &Test, bzimage: &Path) -> anyhow::Result<Verdict> {
         }
         if Instant::now() > until {
             process.kill();
-            return Ok(Verdict::Failed(format!(
+            return Ok(TestOutcome::Failed(format!(
                 "killed after {LIMIT:?}\n{}",
                 text(&mut printed)?
             )));
@@ -136,13 +136,13 @@ fn run(test: &Test, bzimage: &Path) -> anyhow::Result<Verdict> {
     };
     let printed = text(&mut printed)?;
     if !status.success() {
-        return Ok(Verdict::Failed(format!("{status}\n{printed}")));
+        return Ok(TestOutcome::Failed(format!("{status}\n{printed}")));
     }
     // libtest prints the test's name first, without a line break.
     let reason = printed
         .split_once(skip::MARK)
         .map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned());
-    Ok(reason.map_or(Verdict::Passed, Verdict::Skipped))
+    Ok(reason.map_or(TestOutcome::Passed, TestOutcome::Skipped))
 }
 
 fn text(file: &mut File) -> anyhow::Result<String> {
@@ -162,11 +162,11 @@ mod tests {
         let verdict = unless_stopped("a test", || {
             let failure = failures.get(times);
             times += 1;
-            failure.map_or(Verdict::Passed, |words| {
-                Verdict::Failed((*words).to_owned())
+            failure.map_or(TestOutcome::Passed, |words| {
+                TestOutcome::Failed((*words).to_owned())
             })
         });
-        (times, matches!(verdict, Verdict::Passed))
+        (times, matches!(verdict, TestOutcome::Passed))
     }
 
     #[test]

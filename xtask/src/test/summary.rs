@@ -1,7 +1,7 @@
 //! The end of a run: what failed, what took longest, and the counts.
 
 use super::excerpt::told_again;
-use super::run::{TestResult, Verdict};
+use super::run::{TestOutcome, TestResult};
 
 const SLOWEST: usize = 10;
 
@@ -9,9 +9,11 @@ const SLOWEST: usize = 10;
 pub(super) fn print(results: &[TestResult]) {
     for result in results {
         match &result.verdict {
-            Verdict::Failed(output) => println!("failed:  {}{}", result.name, told_again(output)),
-            Verdict::Skipped(reason) => println!("skipped: {}: {reason}", result.name),
-            Verdict::Passed => {}
+            TestOutcome::Failed(output) => {
+                println!("failed:  {}{}", result.name, told_again(output))
+            }
+            TestOutcome::Skipped(reason) => println!("skipped: {}: {reason}", result.name),
+            TestOutcome::Passed => {}
         }
     }
     let mut by_time: Vec<&TestResult> = results.iter().collect();
@@ -25,18 +27,18 @@ pub(super) fn print(results: &[TestResult]) {
 
 fn counts(results: &[TestResult]) -> String {
     let count =
-        |is: fn(&Verdict) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
+        |is: fn(&TestOutcome) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
     format!(
         "{} passed, {} failed, {} skipped",
-        count(|verdict| matches!(verdict, Verdict::Passed)),
-        count(|verdict| matches!(verdict, Verdict::Failed(_))),
-        count(|verdict| matches!(verdict, Verdict::Skipped(_)))
+        count(|verdict| matches!(verdict, TestOutcome::Passed)),
+        count(|verdict| matches!(verdict, TestOutcome::Failed(_))),
+        count(|verdict| matches!(verdict, TestOutcome::Skipped(_)))
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TestResult, Verdict, counts};
+    use super::{TestOutcome, TestResult, counts};
 
     #[test]
     fn the_last_line_counts_each_test_once() {
@@ -46,10 +48,10 @@ mod tests {
             verdict,
         };
         let results = [
-            result(Verdict::Passed),
-            result(Verdict::Passed),
-            result(Verdict::Failed(String::new())),
-            result(Verdict::Skipped(String::new())),
+            result(TestOutcome::Passed),
+            result(TestOutcome::Passed),
+            result(TestOutcome::Failed(String::new())),
+            result(TestOutcome::Skipped(String::new())),
         ];
         assert_eq!(counts(&results), "2 passed, 1 failed, 1 skipped");
     }

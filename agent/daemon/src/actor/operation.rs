@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use agent_host::WorkSeen;
 use agent_plan::{
-    Action, Completed, Failure, Observation, OperationObserved, OperationState, Timestamp, Verdict,
-    Work,
+    Action, Completed, Failure, FailureClass, Observation, OperationObserved, OperationState,
+    Timestamp, Work,
 };
 use tokio::task::JoinHandle;
 
@@ -91,7 +91,7 @@ impl Operations {
 pub(super) fn joined(ended: Result<Outcome, tokio::task::JoinError>) -> Outcome {
     ended.unwrap_or_else(|error| {
         Err(Failure {
-            verdict: Verdict::Retry,
+            verdict: FailureClass::Retry,
             reason: String::from("AgentFailed"),
             message: format!("the agent failed at it: {error}"),
         })

@@ -13,7 +13,9 @@ use crate::facility::Wake;
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
 use crate::layout::PathUid;
-use crate::pod::{self, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6, Served};
+use crate::pod::{
+    self, DhcpGuest, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6,
+};
 use crate::process;
 use crate::process::Liveness;
 use crate::resolver::{self, Resolver};
@@ -155,7 +157,7 @@ impl LinuxHost {
             }
         };
         let (namespace, _) = namespace_of(&identity).map_err(failed)?;
-        let served = Served {
+        let served = DhcpGuest {
             id: served_as(uid, incarnation),
             bridged: file.bridged,
             guest: file.guest.clone(),
@@ -255,7 +257,7 @@ impl LinuxHost {
         tokio::spawn(async move {
             let served = async {
                 let (namespace, vmm) = namespace_of(&about.identity)?;
-                let served = Served {
+                let served = DhcpGuest {
                     id: id.clone(),
                     bridged: file.bridged,
                     guest: file.guest,

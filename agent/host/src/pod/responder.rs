@@ -42,7 +42,7 @@ struct Present {
 
 /// A guest to answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Served {
+pub(crate) struct DhcpGuest {
     /// Names its VMM.
     pub(crate) id: String,
     /// It is bridged to the pod network.
@@ -64,7 +64,7 @@ impl Responder {
     /// Has a guest be answered, in the namespace of its VMM and until that has ended.
     pub(crate) async fn serve(
         &self,
-        served: &Served,
+        served: &DhcpGuest,
         vmm: &OwnedFd,
         namespace: &Namespace,
     ) -> io::Result<()> {

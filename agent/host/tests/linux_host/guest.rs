@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
-use agent_plan::{Action, ExitReason, Observation, Verdict, VmmIdentity};
+use agent_plan::{Action, ExitReason, FailureClass, Observation, VmmIdentity};
 use libtest_mimic::Trial;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -222,7 +222,7 @@ async fn one_owner() -> Outcome {
         .unwrap_err();
     assert_eq!(
         (failure.verdict, failure.reason.as_str()),
-        (Verdict::Retry, "DiskInUse")
+        (FailureClass::Retry, "DiskInUse")
     );
     assert!(failure.message.contains("disk.img"), "{failure:?}");
     let action = Action::KillVmm {

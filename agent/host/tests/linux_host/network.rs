@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agent_domain::{Endpoint, Probe, Question};
 use agent_host::{Host, LinuxHost};
-use agent_plan::{Action, Holding, Observation, ProbeAnswer, Verdict};
+use agent_plan::{Action, FailureClass, Holding, Observation, ProbeAnswer};
 use libtest_mimic::Trial;
 use nix::sched::{CloneFlags, unshare};
 use rtnetlink::LinkBridge;
@@ -71,7 +71,7 @@ async fn tap() -> Outcome {
     let failure = execute(&host, &vmi, 1, Action::EnsureTaps)
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, Verdict::Retry);
+    assert_eq!(failure.verdict, FailureClass::Retry);
     assert!(failure.message.contains("br0"), "{failure:?}");
 
     make_bridge().await;

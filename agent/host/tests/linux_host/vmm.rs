@@ -11,7 +11,7 @@ use std::time::Duration;
 use agent_domain::Vmi;
 use agent_host::{ConsoleError, ConsoleRequest, Host, LinuxHost};
 use agent_plan::{
-    Action, Completed, Enforcement, Failure, MachineState, Observation, Observed, Verdict,
+    Action, Completed, Enforcement, Failure, FailureClass, MachineState, Observation, Observed,
     VmmIdentity,
 };
 use libtest_mimic::Trial;
@@ -104,7 +104,7 @@ async fn nothing() -> Outcome {
         .unwrap_err();
     assert_eq!(
         (failure.verdict, failure.reason.as_str()),
-        (Verdict::Retry, "VmmGone")
+        (FailureClass::Retry, "VmmGone")
     );
     let request = ConsoleRequest {
         force: false,
@@ -149,7 +149,7 @@ async fn start_in_vain(host: &LinuxHost, vmi: &Vmi) -> Failure {
     let failure = execute(host, vmi, 1, Action::StartVmm { incarnation: 1 })
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, Verdict::Retry);
+    assert_eq!(failure.verdict, FailureClass::Retry);
     failure
 }
 
@@ -583,7 +583,7 @@ async fn busy() -> Outcome {
     let failure = execute(&host, &vmi, 1, stop.clone()).await.unwrap_err();
     assert_eq!(
         (failure.verdict, failure.reason.as_str()),
-        (Verdict::Retry, "VmmBusy"),
+        (FailureClass::Retry, "VmmBusy"),
         "{failure:?}"
     );
     // What a look needs to know comes with the refusal.

@@ -1,7 +1,7 @@
 //! What follows from the outcome of one action.
 
 use super::conclude::{conclude, count_failure};
-use crate::action::{Action, Completed, Failure, Verdict};
+use crate::action::{Action, Completed, Failure, FailureClass};
 use crate::condition::{EventKind, PlanEvent};
 use crate::operation::Work;
 use crate::record::{Phase, Record};
@@ -106,7 +106,7 @@ fn fail(
             });
         }
     }
-    if failure.verdict == Verdict::Fatal && record.end.is_none() {
+    if failure.verdict == FailureClass::Fatal && record.end.is_none() {
         return Some(conclude(
             record,
             Phase::Failed,
@@ -115,7 +115,7 @@ fn fail(
             now,
         ));
     }
-    if failure.verdict == Verdict::Pending {
+    if failure.verdict == FailureClass::Pending {
         return note_pending(record, failure, now);
     }
     Some(count_failure(record, failure.clone(), now))
@@ -176,7 +176,7 @@ mod tests {
         };
         let pending = |reason: &str, message: &str| {
             Err(Failure {
-                verdict: Verdict::Pending,
+                verdict: FailureClass::Pending,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
             })

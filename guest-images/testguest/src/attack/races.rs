@@ -10,7 +10,7 @@ use super::victim::{
 };
 use crate::acpi::Acpi;
 use crate::clock::Clock;
-use crate::memory::{Place, Registers};
+use crate::memory::{Registers, WriteTarget};
 use crate::pci::{BAR0, COMMAND, Ecam, Msix};
 use crate::second_cpu::Table;
 use crate::virtio::{
@@ -177,7 +177,7 @@ fn parts(
     victim: &Victim<'_>,
     table: &mut Table,
     right: Desc,
-    place: impl Fn(Field) -> Option<Place>,
+    place: impl Fn(Field) -> Option<WriteTarget>,
 ) {
     let rings = victim.honest_ring(victim.main_queue()).descriptors;
     let addresses = [BEYOND_MEMORY, u64::MAX - 3, rings, victim.common.address()];

@@ -8,7 +8,7 @@ use proto_node::controlplane::{ListComplete, Welcome};
 
 use super::super::random::Random;
 use super::node::Node;
-use book::{Book, Orders, Placement, Vmi};
+use book::{Orders, Placement, SchedulerState, Vmi};
 
 #[path = "../../../scheduler/book.rs"]
 #[allow(dead_code, reason = "the scheduler's program uses what a run does not")]
@@ -19,7 +19,7 @@ const KEEP_ALIVE_MS: u64 = 15_000;
 
 /// The scheduler, and what it knows of its sessions.
 pub(super) struct Plane {
-    book: Book,
+    book: SchedulerState,
     /// Present sessions: their number, and when something was heard last.
     sessions: BTreeMap<String, (u64, u64)>,
     /// What is to be sent to nodes that are there.
@@ -31,7 +31,7 @@ pub(super) struct Plane {
 
 impl Plane {
     pub(super) fn new(random: &mut Random, verbose: bool) -> Self {
-        let mut book = Book::default();
+        let mut book = SchedulerState::default();
         for name in ["web", "db"] {
             let seconds = 10 + u32::try_from(random.below(40)).unwrap_or(0);
             let grace = u32::try_from(random.below(20)).unwrap_or(0);

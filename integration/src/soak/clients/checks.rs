@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use super::place::{NAME, NODE, OUTSIDE, PEER_ON_BRIDGE, PORT, Place, Shell};
+use super::place::{ClientNodes, NAME, NODE, OUTSIDE, PEER_ON_BRIDGE, PORT, Shell};
 use super::roster::{Client, Network};
 use crate::commands::Commands;
 
@@ -36,7 +36,7 @@ pub(super) const CHECKS: [(&str, Check); 8] = [
 
 /// A guest that runs, and whom it is looked at with.
 pub(super) struct Guest<'a> {
-    place: &'a Place,
+    place: &'a ClientNodes,
     client: &'static Client,
     shell: Shell,
     peer: &'a mut Shell,
@@ -46,7 +46,7 @@ pub(super) struct Guest<'a> {
 
 impl<'a> Guest<'a> {
     pub(super) fn start(
-        place: &'a Place,
+        place: &'a ClientNodes,
         client: &'static Client,
         peer: &'a mut Shell,
     ) -> anyhow::Result<Self> {

@@ -65,13 +65,13 @@ const RESOLVER: &str = "/usr/sbin/dnsmasq --user=root --conf-file=/dev/null --no
     --host-record=outside.test,10.88.0.2,fd00:88::2";
 
 /// The node under test and the outside.
-pub(super) struct Place {
+pub(super) struct ClientNodes {
     pub(super) node: Node,
     /// Runs for as long as the value lives.
     _outside: Node,
 }
 
-impl Place {
+impl ClientNodes {
     pub(super) fn boot() -> anyhow::Result<Self> {
         let disk = clients_disk::clients_disk(&kernel::stock()?)?;
         let network = Network::new()?;

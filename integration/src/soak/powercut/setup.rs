@@ -22,7 +22,7 @@ pub(super) const IMAGE: &str = "disk.img";
 
 /// Where the node has a guest's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DiskBacking {
     /// In a sparse file on ext4.
     File,
     /// On a block device.
@@ -32,14 +32,14 @@ pub(super) enum Place {
 /// A disk of the guest and the node's disk below it. The guest knows it by its name.
 pub(super) struct DiskPlan {
     pub name: &'static str,
-    pub place: Place,
+    pub place: DiskBacking,
     /// For `vmm-front`.
     cache: &'static str,
     /// Its flushes do not reach the node's disk.
     pub is_control: bool,
 }
 
-const fn disk(name: &'static str, place: Place, cache: &'static str) -> DiskPlan {
+const fn disk(name: &'static str, place: DiskBacking, cache: &'static str) -> DiskPlan {
     DiskPlan {
         name,
         place,
@@ -51,7 +51,7 @@ const fn disk(name: &'static str, place: Place, cache: &'static str) -> DiskPlan
 const fn control(name: &'static str, cache: &'static str) -> DiskPlan {
     DiskPlan {
         name,
-        place: Place::Device,
+        place: DiskBacking::Device,
         cache,
         is_control: true,
     }
@@ -62,13 +62,13 @@ const MISTAKEN: &str = "mistaken-device";
 
 /// Each cache mode on each place, a driver that knows no flushes, and the controls.
 pub(super) const DISKS: &[DiskPlan] = &[
-    disk("writeback-file", Place::File, "writeback"),
-    disk("none-file", Place::File, "none"),
-    disk("writethrough-file", Place::File, "writethrough"),
-    disk("writeback-device", Place::Device, "writeback"),
-    disk("none-device", Place::Device, "none"),
-    disk("writethrough-device", Place::Device, "writethrough"),
-    disk("noflush-file", Place::File, "writeback"),
+    disk("writeback-file", DiskBacking::File, "writeback"),
+    disk("none-file", DiskBacking::File, "none"),
+    disk("writethrough-file", DiskBacking::File, "writethrough"),
+    disk("writeback-device", DiskBacking::Device, "writeback"),
+    disk("none-device", DiskBacking::Device, "none"),
+    disk("writethrough-device", DiskBacking::Device, "writethrough"),
+    disk("noflush-file", DiskBacking::File, "writeback"),
     // The guest sends no flush: from the disk's side this is a VMM that does nothing for one.
     control("unflushed-device", "none"),
     control(MISTAKEN, "none"),
@@ -78,8 +78,8 @@ impl DiskPlan {
     /// The image in the node.
     pub(super) fn path(&self) -> String {
         match self.place {
-            Place::File => format!("/mnt/{}/{IMAGE}", self.name),
-            Place::Device => format!("/dev/disk-{}", self.name),
+            DiskBacking::File => format!("/mnt/{}/{IMAGE}", self.name),
+            DiskBacking::Device => format!("/dev/disk-{}", self.name),
         }
     }
 }
@@ -89,8 +89,8 @@ pub(super) fn disks() -> anyhow::Result<Power> {
     let sizes: Vec<(&str, u64)> = DISKS
         .iter()
         .map(|plan| match plan.place {
-            Place::File => (plan.name, FILE_SYSTEM_BYTES),
-            Place::Device => (plan.name, IMAGE_BYTES),
+            DiskBacking::File => (plan.name, FILE_SYSTEM_BYTES),
+            DiskBacking::Device => (plan.name, IMAGE_BYTES),
         })
         .collect();
     let power = Power::new(&sizes)?;
@@ -98,7 +98,7 @@ pub(super) fn disks() -> anyhow::Result<Power> {
     let empty = scratch.path().join("ext4");
     ext4::make(&empty, FILE_SYSTEM_BYTES >> 20, None)?;
     let empty = Content::of_file(&empty)?;
-    for plan in DISKS.iter().filter(|plan| plan.place == Place::File) {
+    for plan in DISKS.iter().filter(|plan| plan.place == DiskBacking::File) {
         power.fill(plan.name, empty.clone())?;
     }
     Ok(power)
@@ -112,7 +112,7 @@ pub(super) fn boot(power: &Power) -> anyhow::Result<Node> {
     spec.qemu_arguments.extend(power.qemu_arguments());
     let node = Node::boot(spec)?;
     find_disks(&node)?;
-    for plan in DISKS.iter().filter(|plan| plan.place == Place::File) {
+    for plan in DISKS.iter().filter(|plan| plan.place == DiskBacking::File) {
         node.sh(&format!("truncate -s {IMAGE_BYTES} {}", plan.path()))?;
     }
     node.sh("sync")?;
@@ -128,7 +128,7 @@ pub(super) fn find_disks(node: &Node) -> anyhow::Result<()> {
              [ $name != {MISTAKEN} ] || echo 'write through' >$disk/queue/write_cache
          done"
     ))?;
-    for plan in DISKS.iter().filter(|plan| plan.place == Place::File) {
+    for plan in DISKS.iter().filter(|plan| plan.place == DiskBacking::File) {
         let name = plan.name;
         node.sh(&format!(
             "mkdir -p /mnt/{name} && mount -t ext4 /dev/disk-{name} /mnt/{name}"

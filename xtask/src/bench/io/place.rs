@@ -19,7 +19,7 @@ const MEMORY: &str = "/dev/shm";
 
 /// A file.
 #[derive(Debug)]
-pub struct Place {
+pub struct TestFile {
     /// For people.
     pub name: &'static str,
     /// The least that a guest should have of what io_uring has, and the goal.
@@ -30,9 +30,9 @@ pub struct Place {
 }
 
 /// Both.
-pub fn all() -> anyhow::Result<Vec<Place>> {
-    let disk = Place::make("disk", &artifacts::directory()?, DISK_MIB, (0.9, 0.95))?;
-    let memory = Place::make("tmpfs", Path::new(MEMORY), MEMORY_MIB, (0.5, 0.8))?;
+pub fn all() -> anyhow::Result<Vec<TestFile>> {
+    let disk = TestFile::make("disk", &artifacts::directory()?, DISK_MIB, (0.9, 0.95))?;
+    let memory = TestFile::make("tmpfs", Path::new(MEMORY), MEMORY_MIB, (0.5, 0.8))?;
     for place in [&disk, &memory] {
         let how = if place.direct {
             "with O_DIRECT"
@@ -44,7 +44,7 @@ pub fn all() -> anyhow::Result<Vec<Place>> {
     Ok(vec![disk, memory])
 }
 
-impl Place {
+impl TestFile {
     fn make(
         name: &'static str,
         directory: &Path,

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use integration::disk_load::{Cost, Done};
 
-use super::place::Place;
+use super::place::TestFile;
 use crate::bench::figure::{Better, Figure};
 use crate::bench::median::median;
 
@@ -13,7 +13,7 @@ type Counted = (Done, Cost);
 /// One file at one depth.
 pub struct Row<'a> {
     /// The file.
-    pub place: &'a Place,
+    pub place: &'a TestFile,
     /// Requests in flight.
     pub depth: u32,
     /// Requests a second without a guest, of each round.
@@ -53,7 +53,7 @@ impl Spread {
 
 impl<'a> Row<'a> {
     /// Nothing measured yet.
-    pub fn new(place: &'a Place, depth: u32) -> Self {
+    pub fn new(place: &'a TestFile, depth: u32) -> Self {
         Self {
             place,
             depth,

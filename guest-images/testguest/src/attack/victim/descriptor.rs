@@ -1,6 +1,6 @@
 //! Descriptors as an attacker writes them, and where a ring has its parts.
 
-use crate::memory::{DmaBuffer, Place};
+use crate::memory::{DmaBuffer, WriteTarget};
 
 /// Descriptor flags.
 pub const NEXT: u16 = 1;
@@ -26,7 +26,7 @@ pub enum Field {
 }
 
 impl Field {
-    pub(super) fn of(self, memory: &DmaBuffer, at: usize) -> Option<Place> {
+    pub(super) fn of(self, memory: &DmaBuffer, at: usize) -> Option<WriteTarget> {
         let (offset, bytes) = match self {
             Self::Address => (0, 8),
             Self::Bytes => (8, 4),

@@ -4,7 +4,7 @@ use core::sync::atomic::{Ordering, fence};
 
 use super::descriptor::{Desc, Field, NEXT, Ring};
 use super::{PAGE_BYTES, SIZE, Victim};
-use crate::memory::{DmaBuffer, Place};
+use crate::memory::{DmaBuffer, WriteTarget};
 
 /// Places of rings in the page of a queue.
 const AVAIL: usize = 0x400;
@@ -29,18 +29,18 @@ impl Victim<'_> {
     }
 
     /// A field of descriptor `index` of a queue, for the second CPU.
-    pub fn field(&self, queue: u16, index: u16, field: Field) -> Option<Place> {
+    pub fn field(&self, queue: u16, index: u16, field: Field) -> Option<WriteTarget> {
         let at = usize::from(queue) * PAGE_BYTES + usize::from(index) * 16;
         field.of(&self.memory.rings, at)
     }
 
     /// A field of a descriptor in the buffers, for the second CPU.
-    pub fn data_field(&self, offset: usize, field: Field) -> Option<Place> {
+    pub fn data_field(&self, offset: usize, field: Field) -> Option<WriteTarget> {
         field.of(&self.memory.data, offset)
     }
 
     /// A slot of a queue's available ring, for the second CPU.
-    pub fn slot(&self, queue: u16, index: u16) -> Option<Place> {
+    pub fn slot(&self, queue: u16, index: u16) -> Option<WriteTarget> {
         let at = usize::from(queue) * PAGE_BYTES + AVAIL + 4 + usize::from(index) * 2;
         self.memory.rings.place(at, 2)
     }
