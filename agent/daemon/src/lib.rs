@@ -35,6 +35,7 @@ mod metrics;
 mod nvram;
 mod object;
 mod objects;
+mod orders;
 mod owner;
 mod paths;
 mod pods;

@@ -7,7 +7,7 @@ mod shutdown;
 use std::sync::PoisonError;
 
 use agent_host::Host;
-use agent_plan::{DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
+use agent_plan::{BootId, DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
 use agent_sources::{ApiError, Kind, Maintained, Upkeep, UpkeepWish};
 use agent_store::{StoreError, Transaction};
 use proto_node::node::{self as wire, DrainOptions, DrainStatus};
@@ -15,7 +15,7 @@ use tracing::info;
 
 use crate::agent::Agent;
 use crate::error::{WriteError, store};
-use crate::{clock, object};
+use crate::{clock, object, orders};
 
 impl<H: Host> Maintained for Agent<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
@@ -61,7 +61,7 @@ impl<H: Host> Agent<H> {
             let was_drained = wanted.drain.is_some();
             let is_new = take(&mut wanted, what, now);
             if let Some(grace) = wanted.drain.as_ref().and_then(|drain| drain.grace) {
-                hurry(transaction, grace, now)?;
+                hurry(transaction, grace, &self.facts.boot_id)?;
             }
             if was_drained && wanted.drain.is_none() {
                 self.unmark(transaction)?;
@@ -132,20 +132,15 @@ fn take(wanted: &mut Maintenance, what: &Upkeep, now: Timestamp) -> bool {
 fn hurry(
     transaction: &mut Transaction<'_>,
     grace: Millis,
-    now: Timestamp,
+    boot_id: &BootId,
 ) -> Result<(), StoreError> {
-    for mut record in transaction.records()? {
-        let stop = record.orders.stop;
-        if stop.is_none_or(|stop| stop.cause != StopCause::Drain) {
-            continue;
-        }
-        match order_stop(&record, grace, StopCause::Drain, now) {
-            Ok(orders) if orders != record.orders => {
-                record.orders = orders;
-                transaction.put_record(&record)?;
-            }
-            // It has ended, or has less time anyway.
-            Ok(_) | Err(_) => {}
+    for known in transaction.records()? {
+        let stop = known.orders.stop;
+        if stop.is_some_and(|stop| stop.cause == StopCause::Drain) {
+            // Nothing comes of it where it has ended, or has less time anyway.
+            orders::give(transaction, (&known.id.uid, boot_id), |record, now| {
+                order_stop(record, grace, StopCause::Drain, now).ok()
+            })?;
         }
     }
     Ok(())

@@ -6,7 +6,7 @@
 use agent_host::{Host, VerbError};
 use agent_plan::{Millis, Order, Orders, Record, Timestamp, order};
 use agent_sources::{ApiError, GuestVerb, ObjectRef, Verb, VerbResult};
-use agent_store::{StoredObject, Transaction};
+use agent_store::StoredObject;
 use proto_node::node::Object;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::info;
@@ -14,7 +14,7 @@ use tracing::info;
 use crate::agent::Agent;
 use crate::delete::own_grace_seconds;
 use crate::error::{WriteError, store};
-use crate::{clock, events, object};
+use crate::{clock, events, object, orders};
 
 /// The longest idempotency key that is remembered.
 const MAX_IDEMPOTENCY_KEY: usize = 256;
@@ -62,15 +62,23 @@ impl<H: Host> Agent<H> {
     /// Writes an order down and has the actor look at it.
     fn give_order(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
         let (told, uid) = self.write(|transaction| {
-            let (row, mut record) = stored(transaction, &tell.target)?;
-            let now = clock::follow(&mut record, &self.facts.boot_id);
-            let decision = judge(&row, &record, tell, now)?;
-            let told = told(&row, &decision)?;
-            if let VerbDecision::Orders(mut orders) = decision {
-                orders.remember(&tell.idempotency_key);
-                record.orders = orders;
-                transaction.put_record(&record)?;
-            }
+            let row = transaction
+                .object(&object::key(&tell.target))?
+                .ok_or_else(|| object::not_found(&tell.target))?;
+            let vmi = (row.uid.as_str(), &self.facts.boot_id);
+            let told = orders::decide_and_give(transaction, vmi, |record, now| {
+                let decision = judge(&row, record, tell, now)?;
+                let told = told(&row, &decision)?;
+                let given = match decision {
+                    VerbDecision::Before => None,
+                    VerbDecision::Orders(mut orders) => {
+                        orders.remember(&tell.idempotency_key);
+                        Some(orders)
+                    }
+                };
+                Ok::<_, WriteError>((given, told))
+            })?;
+            let told = told.ok_or_else(|| object::not_found(&tell.target))?;
             Ok((told, row.uid))
         })?;
         self.wake(&uid);
@@ -99,10 +107,12 @@ impl<H: Host> Agent<H> {
         let now = clock::now();
         self.write(|transaction| {
             // What was in the meantime ordered stays.
-            if let Some(mut record) = transaction.record(&row.uid)? {
-                record.orders.remember(&tell.idempotency_key);
-                transaction.put_record(&record)?;
-            }
+            let vmi = (row.uid.as_str(), &self.facts.boot_id);
+            orders::give(transaction, vmi, |record, _| {
+                let mut orders = record.orders.clone();
+                orders.remember(&tell.idempotency_key);
+                Some(orders)
+            })?;
             self.record_events(transaction, (&tell.target, &row.uid), &[said], now)
         })?;
         self.wake(&row.uid);
@@ -116,20 +126,6 @@ impl<H: Host> Agent<H> {
         let record = record.ok_or_else(|| object::not_found(target))?;
         Ok((row, record))
     }
-}
-
-/// The same within a transaction.
-fn stored(
-    transaction: &Transaction<'_>,
-    target: &ObjectRef,
-) -> Result<(StoredObject, Record), WriteError> {
-    let row = transaction
-        .object(&object::key(target))?
-        .ok_or_else(|| object::not_found(target))?;
-    let record = transaction
-        .record(&row.uid)?
-        .ok_or_else(|| object::not_found(target))?;
-    Ok((row, record))
 }
 
 fn told(row: &StoredObject, decision: &VerbDecision) -> Result<VerbResult, ApiError> {

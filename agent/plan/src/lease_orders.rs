@@ -2,6 +2,7 @@
 
 use crate::assignment::Assignment;
 use crate::lease::{BootTime, LeaseStep, OnExpiry};
+use crate::orders::Orders;
 use crate::orders::request::{Order, order};
 use crate::record::Record;
 use crate::time::{Millis, Timestamp};
@@ -20,7 +21,7 @@ pub enum LeaseTold {
 }
 
 /// Applies the lease of an assignment to the VMI that has the assignment's name; `placed` is the fencing token under which that
-/// VMI was made. The caller stores `assignment` and `record` in one transaction. Returns what there is to report.
+/// VMI was made. The caller stores `assignment` and the orders that are returned in one transaction.
 ///
 /// - `placed` is the assignment's token: its own VMI. The step is noted in the lease and carried out.
 /// - `placed` is lower: the VMI of an earlier placement, which is still shutting down. Its control plane counts on the newer lease
@@ -29,9 +30,9 @@ pub enum LeaseTold {
 pub fn keep_lease(
     assignment: &mut Assignment,
     placed: u64,
-    record: &mut Record,
+    record: &Record,
     now: (&BootTime, Timestamp),
-) -> Option<LeaseTold> {
+) -> Option<(Orders, LeaseTold)> {
     if placed > assignment.token {
         return None;
     }
@@ -46,24 +47,22 @@ pub fn keep_lease(
 }
 
 /// Ends a VMI that was assigned in another boot of the node: it may run elsewhere by now. One that ran has failed by
-/// the reboot; one that never ran must not begin. True when that is news.
-pub fn end_of_another_boot(record: &mut Record, now: Timestamp) -> bool {
+/// the reboot; one that never ran must not begin. Nothing when it was ordered before, or has ended.
+#[must_use]
+pub fn end_of_another_boot(record: &Record, now: Timestamp) -> Option<Orders> {
     if record.orders.stop.is_some() {
-        return false;
+        return None;
     }
-    let ordered = order(record, Order::Stop { grace: Millis(0) }, now);
-    let is_news = ordered.is_ok();
-    record.orders = ordered.unwrap_or_else(|_| record.orders.clone());
-    is_news
+    order(record, Order::Stop { grace: Millis(0) }, now).ok()
 }
 
-/// Changes the orders of a VMI as its lease asks. A VMI that has ended is left as it is.
+/// The orders of a VMI as its lease asks. A VMI that has ended is left as it is.
 fn carry_out(
     step: LeaseStep,
     grace: Millis,
-    record: &mut Record,
+    record: &Record,
     now: Timestamp,
-) -> Option<LeaseTold> {
+) -> Option<(Orders, LeaseTold)> {
     if record.phase().is_final() {
         return None;
     }
@@ -73,21 +72,23 @@ fn carry_out(
             let orders = order(record, Order::Stop { grace }, now).ok()?;
             // Said once, however often it is looked at.
             let is_news = orders.stop != record.orders.stop;
-            record.orders = orders;
-            is_news.then_some(LeaseTold::Stopped)
+            is_news.then_some((orders, LeaseTold::Stopped))
         }
         LeaseStep::Act(OnExpiry::Pause) => {
             // Whether it runs yet or not, and whether a person holds it or not.
-            record.orders.lease_paused = true;
-            Some(LeaseTold::Paused)
+            let mut orders = record.orders.clone();
+            orders.lease_paused = true;
+            Some((orders, LeaseTold::Paused))
         }
         LeaseStep::GoOn => {
-            record.orders.lease_paused = false;
-            Some(if record.orders.paused {
+            let mut orders = record.orders.clone();
+            orders.lease_paused = false;
+            let told = if orders.paused {
                 LeaseTold::StaysPaused
             } else {
                 LeaseTold::GoesOn
-            })
+            };
+            Some((orders, told))
         }
     }
 }
@@ -137,12 +138,20 @@ mod tests {
     }
 
     fn over(assignment: &mut Assignment, placed: u64, record: &mut Record) -> Option<LeaseTold> {
-        keep_lease(assignment, placed, record, (&at(31), Timestamp(31_000)))
+        let kept = keep_lease(assignment, placed, record, (&at(31), Timestamp(31_000)));
+        taken(kept, record)
+    }
+
+    fn taken(kept: Option<(Orders, LeaseTold)>, record: &mut Record) -> Option<LeaseTold> {
+        let (orders, told) = kept?;
+        record.orders = orders;
+        Some(told)
     }
 
     fn renewed(assignment: &mut Assignment, record: &mut Record) -> Option<LeaseTold> {
         assignment.renew(true, &at(31), &at(32));
-        keep_lease(assignment, PLACED, record, (&at(32), Timestamp(32_000)))
+        let kept = keep_lease(assignment, PLACED, record, (&at(32), Timestamp(32_000)));
+        taken(kept, record)
     }
 
     #[test]
@@ -218,15 +227,15 @@ mod tests {
     fn what_has_ended_gets_no_order() {
         let (mut ended, mut lent) = (record(Phase::Succeeded), assignment(OnExpiry::Stop));
         assert_eq!(over(&mut lent, PLACED, &mut ended), None);
-        assert!(!end_of_another_boot(&mut ended, Timestamp(1)));
+        assert_eq!(end_of_another_boot(&ended, Timestamp(1)), None);
         assert_eq!(ended, record(Phase::Succeeded));
     }
 
     #[test]
     fn what_was_assigned_in_another_boot_does_not_begin() {
         let mut waiting = record(Phase::Pending);
-        assert!(end_of_another_boot(&mut waiting, Timestamp(1)));
+        waiting.orders = end_of_another_boot(&waiting, Timestamp(1)).expect("is ended");
         assert!(waiting.orders.stop.is_some());
-        assert!(!end_of_another_boot(&mut waiting, Timestamp(2)));
+        assert_eq!(end_of_another_boot(&waiting, Timestamp(2)), None);
     }
 }

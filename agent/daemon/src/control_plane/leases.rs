@@ -4,16 +4,14 @@ use std::future::Future;
 use std::time::Duration;
 
 use agent_host::Host;
-use agent_plan::{
-    LeaseStep, LeaseTold, Millis, PlanEvent, Record, Stage, end_of_another_boot, keep_lease,
-};
+use agent_plan::{LeaseStep, LeaseTold, Millis, PlanEvent, Stage, end_of_another_boot, keep_lease};
 use agent_store::{AssignmentKey, Transaction};
 use tracing::{error, info};
 
 use super::{offer, token};
 use crate::agent::Agent;
 use crate::error::WriteError;
-use crate::{clock, events, object};
+use crate::{clock, events, object, orders};
 
 /// Leases are looked at this often at least: the node may have slept, which timers do not notice.
 const LOOK: Duration = Duration::from_secs(10);
@@ -83,19 +81,24 @@ impl<H: Host> Agent<H> {
             let Some(mut assignment) = transaction.assignment(key)? else {
                 return Ok(None);
             };
-            let Some(mut placed) = placement(transaction, key)? else {
+            let Some(placed) = placement(transaction, key)? else {
                 return Ok(None);
             };
             let Some(lease) = assignment.lease.as_mut() else {
                 return Ok(None);
             };
             self.renewals.bring_up_to_date(key, lease);
-            let record = &mut placed.record;
-            let wall = clock::follow(record, &self.facts.boot_id);
-            let now = self.at(clock::boot_time());
-            let told = keep_lease(&mut assignment, placed.token, record, (&now, wall));
-            if let Some(told) = told {
-                transaction.put_record(record)?;
+            let vmi = (placed.uid.as_str(), &self.facts.boot_id);
+            let told = orders::decide_and_give(transaction, vmi, |record, wall| {
+                let now = self.at(clock::boot_time());
+                let kept = keep_lease(&mut assignment, placed.token, record, (&now, wall));
+                let (orders, told) = kept.unzip();
+                Ok::<_, WriteError>((orders, told.map(|told| (told, wall))))
+            })?;
+            let Some(told) = told else {
+                return Ok(None);
+            };
+            if let Some((told, wall)) = told {
                 let said = [words(&key.control_plane, told)];
                 let about = (&offer::target(key), placed.uid.as_str());
                 self.record_events(transaction, about, &said, wall)?;
@@ -104,7 +107,7 @@ impl<H: Host> Agent<H> {
             info!(
                 control_plane = key.control_plane,
                 vmi = %format_args!("{}/{}", key.namespace, key.name),
-                ?told,
+                told = ?told.map(|(told, _)| told),
                 "the lease was looked at"
             );
             Ok(Some(placed.uid))
@@ -122,15 +125,16 @@ impl<H: Host> Agent<H> {
             let Some(assignment) = transaction.assignment(key)? else {
                 return Ok(());
             };
-            let Some(mut placed) = placement(transaction, key)? else {
+            let Some(placed) = placement(transaction, key)? else {
                 return Ok(());
             };
-            let record = &mut placed.record;
-            let now = clock::follow(record, &self.facts.boot_id);
-            if placed.token != assignment.token || !end_of_another_boot(record, now) {
+            if placed.token != assignment.token {
                 return Ok(());
             }
-            transaction.put_record(record)?;
+            let vmi = (placed.uid.as_str(), &self.facts.boot_id);
+            let Some(now) = orders::give(transaction, vmi, end_of_another_boot)? else {
+                return Ok(());
+            };
             let text = format!(
                 "Assigned by the control plane {:?} before the node was restarted; it may run elsewhere by now and is \
                  not started.",
@@ -156,7 +160,6 @@ struct Placement {
     uid: String,
     /// The token that it was made under.
     token: u64,
-    record: Record,
 }
 
 /// What is there, if it is its control plane's.
@@ -171,10 +174,9 @@ fn placement(
     if agent_domain::Owner::of(&metadata.annotations) != offer::owner(key) {
         return Ok(None);
     }
-    Ok(transaction.record(&row.uid)?.map(|record| Placement {
+    Ok(Some(Placement {
         uid: row.uid,
         token: token(&metadata),
-        record,
     }))
 }
 

@@ -20,7 +20,7 @@ use tracing::{error, info};
 use crate::agent::Agent;
 use crate::delete::own_grace_seconds;
 use crate::error::{WriteError, store};
-use crate::{clock, events, object};
+use crate::{clock, events, object, orders};
 
 /// While there is a drain, it is looked at so often at least.
 const LOOK: Duration = Duration::from_secs(10);
@@ -245,22 +245,16 @@ fn grace_of(order: &DrainOrder, guest: &Guest) -> Millis {
 /// Orders a guest to end; false when it has ended, or ends already.
 fn stop(
     transaction: &mut Transaction<'_>,
-    (uid, boot_id): (&str, &BootId),
+    vmi: (&str, &BootId),
     grace: Millis,
 ) -> Result<bool, WriteError> {
-    let Some(mut record) = transaction.record(uid)? else {
-        return Ok(false);
-    };
-    let now = clock::follow(&mut record, boot_id);
-    if record.orders.stop.is_some() {
-        return Ok(false);
-    }
-    let Ok(orders) = order_stop(&record, grace, StopCause::Drain, now) else {
-        return Ok(false);
-    };
-    record.orders = orders;
-    transaction.put_record(&record)?;
-    Ok(true)
+    let given = orders::give(transaction, vmi, |record, now| {
+        if record.orders.stop.is_some() {
+            return None;
+        }
+        order_stop(record, grace, StopCause::Drain, now).ok()
+    });
+    Ok(given?.is_some())
 }
 
 /// What keeps a guest there, for people.

@@ -10,7 +10,7 @@ use tracing::{error, info, warn};
 use super::drain::Guest;
 use crate::agent::Agent;
 use crate::error::WriteError;
-use crate::{clock, events, watchdog};
+use crate::{clock, events, orders, watchdog};
 
 /// What a VMM takes to end by force, beyond the longest grace period.
 const MARGIN: Duration = Duration::from_secs(15);
@@ -82,15 +82,13 @@ impl<H: Host> Agent<H> {
             None => guest.own_grace().min(longest),
         };
         self.write(|transaction| {
-            let Some(mut record) = transaction.record(&guest.uid)? else {
+            let vmi = (guest.uid.as_str(), &self.facts.boot_id);
+            let given = orders::give(transaction, vmi, |record, now| {
+                order_stop(record, grace, StopCause::NodeShutdown, now).ok()
+            });
+            let Some(now) = given? else {
                 return Ok(());
             };
-            let now = clock::follow(&mut record, &self.facts.boot_id);
-            let Ok(orders) = order_stop(&record, grace, StopCause::NodeShutdown, now) else {
-                return Ok(());
-            };
-            record.orders = orders;
-            transaction.put_record(&record)?;
             let seconds = grace.0 / 1000;
             let text = format!(
                 "The node goes down: the guest is asked to shut down, and is killed after {seconds} s."

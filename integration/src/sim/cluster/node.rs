@@ -213,7 +213,8 @@ impl Node {
             let is_old = assignment.stage != Stage::Withdrawn && assignment.boot_id != boot_id;
             let vmi = self.disk.vmis.get_mut(name);
             if let Some(vmi) = vmi.filter(|vmi| is_old && vmi.token == assignment.token) {
-                end_of_another_boot(&mut vmi.record, now);
+                let orders = end_of_another_boot(&vmi.record, now);
+                vmi.record.orders = orders.unwrap_or_else(|| vmi.record.orders.clone());
             }
         }
     }
@@ -275,8 +276,11 @@ impl Node {
             if matches!(step, LeaseStep::Nothing(_)) {
                 continue;
             }
-            let told = keep_lease(assignment, vmi.token, &mut vmi.record, (&now, wall));
-            self.tally.expired += u64::from(told.is_some());
+            let kept = keep_lease(assignment, vmi.token, &vmi.record, (&now, wall));
+            self.tally.expired += u64::from(kept.is_some());
+            if let Some((orders, _)) = kept {
+                vmi.record.orders = orders;
+            }
         }
     }
 
