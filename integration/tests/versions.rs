@@ -192,7 +192,7 @@ fn guests_go_on_under_the_next_version_and_while_the_previous_one_refuses_the_le
     let refused = host.sh(&format!(
         "{PREVIOUS}/kvmlet --config {PREVIOUS}/kvmlet.toml 2>&1; echo code $?"
     ))?;
-    let words = "the ledger has format 2, this kvmlet knows formats up to 1; install the newer kvmlet again";
+    let words = "the ledger has format 3, this kvmlet knows formats up to 1; install the newer kvmlet again";
     assert!(
         refused.contains(words) && !refused.contains("code 0"),
         "{refused}"

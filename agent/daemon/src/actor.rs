@@ -173,7 +173,8 @@ impl<H: Host> Actor<H> {
         self.note_adoption(&record, &observed, &mut planned);
         self.have_tasks_follow(&wanted, &mut planned, &observed);
         let to_lease = given.to_lease();
-        let is_news = planned.record != stored || !planned.events.is_empty() || to_lease.is_some();
+        let is_news =
+            planned.record.is_ahead_of(&stored) || !planned.events.is_empty() || to_lease.is_some();
         if is_news
             && !self.store(
                 &target,
@@ -184,7 +185,7 @@ impl<H: Host> Actor<H> {
         {
             return Ok(Next::Now);
         }
-        if planned.record.end.is_some() && planned.record.room.is_none() {
+        if planned.record.report.end.is_some() && planned.record.allocations.room.is_none() {
             self.agent.release_room(&self.uid);
         }
         if sees_vmm(&observed) {
@@ -207,7 +208,7 @@ impl<H: Host> Actor<H> {
             credentials.note(record);
         }
         if let Some(spec) = &self.spec {
-            wanted.admitted = spec.conditions(&record.judged);
+            wanted.admitted = spec.conditions(&record.report.judged);
         }
     }
 
@@ -253,11 +254,16 @@ impl<H: Host> Actor<H> {
                 // In a box: an actor that waits has no room for what it might do.
                 action => Box::pin(self.agent.host.execute(action, &vmi, &record)).await,
             };
-            self.note_action(action, (begun, traced), &outcome, record.incarnation);
+            self.note_action(
+                action,
+                (begun, traced),
+                &outcome,
+                record.launches.incarnation(),
+            );
             let mut current = record.clone();
             let now = clock::follow(&mut current, &self.agent.facts.boot_id);
             let (mut after, event) = complete(&current, action, &outcome, now);
-            if after != record || event.is_some() {
+            if after.is_ahead_of(&record) || event.is_some() {
                 self.store(target, (&mut after, event.as_slice()), None, now)?;
                 record = after;
             }
@@ -269,8 +275,8 @@ impl<H: Host> Actor<H> {
             }
             if outcome.is_err() {
                 // The planner waits for the next attempt; what went wrong is to be seen meanwhile.
-                let waits = record.failures.retry_at.is_some_and(|at| at > now);
-                let ended = record.end != planned.record.end;
+                let waits = record.report.failures.retry_at.is_some_and(|at| at > now);
+                let ended = record.report.end != planned.record.report.end;
                 let later = planned
                     .wake_at
                     .unwrap_or_else(|| now.plus(Millis::from_secs(1)));
@@ -293,7 +299,12 @@ impl<H: Host> Actor<H> {
     async fn end_operation(&mut self, record: &mut Record, now: Timestamp) -> Option<PlanEvent> {
         let (running, outcome) = self.operations.ended().await?;
         let times = (running.begun, running.traced);
-        self.note_action(&running.action, times, &outcome, record.incarnation);
+        self.note_action(
+            &running.action,
+            times,
+            &outcome,
+            record.launches.incarnation(),
+        );
         let (after, event) = complete(record, &running.action, &outcome, now);
         *record = after;
         event
@@ -387,15 +398,15 @@ impl<H: Host> Actor<H> {
     /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody; one that waits
     /// for the node to start guests only takes its place among those that wait.
     fn room(&self, record: &Record, is_closed: bool) -> Reservation {
-        if let Some(claim) = &record.room {
+        if let Some(claim) = &record.allocations.room {
             return Reservation::Granted(claim.clone());
         }
-        let Some(spec) = self.spec.as_ref().filter(|_| record.end.is_none()) else {
+        let Some(spec) = self.spec.as_ref().filter(|_| record.report.end.is_none()) else {
             return Reservation::default();
         };
         let reservations = &self.agent.reservations;
         let claim = reservations.claim_of(&spec.vmi);
-        if is_closed && record.launch.is_none() {
+        if is_closed && record.launches.present().is_none() {
             reservations.note(GuestClaim {
                 uid: self.uid.clone(),
                 since: accepted_at(record),
@@ -440,7 +451,10 @@ impl<H: Host> Actor<H> {
             && before.phase() == Phase::Running
             && sees_vmm(observed)
         {
-            info!(incarnation = before.incarnation, "adopted a running guest");
+            info!(
+                incarnation = before.launches.incarnation(),
+                "adopted a running guest"
+            );
             self.agent.metrics.adopted();
             planned.events.push(events::normal(
                 "Adopted",

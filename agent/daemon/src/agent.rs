@@ -363,7 +363,11 @@ impl<T> From<StoreError> for Looked<T> {
 
 /// When a VMI was accepted.
 pub(crate) fn accepted_at(record: &Record) -> Timestamp {
-    record.phases.first().map_or(Timestamp(0), |entry| entry.at)
+    record
+        .report
+        .phases
+        .first()
+        .map_or(Timestamp(0), |entry| entry.at)
 }
 
 /// No holder of these locks can leave what they guard half changed.

@@ -205,9 +205,9 @@ impl<H: Host> Agent<H> {
             let mut record = Record::new(id(&metadata), now);
             record.orders = verbs::first_orders(&applied.object);
             if vsock::is_asked_for(&applied.object) {
-                record.vsock_cid = vsock::free_cid(&transaction.records()?);
+                record.allocations.vsock_cid = vsock::free_cid(&transaction.allocations()?);
             }
-            transaction.put_record(&record)?;
+            transaction.begin_record(&record)?;
             if !idempotency_key.is_empty() {
                 transaction.put_idempotency_key(idempotency_key, &metadata.uid)?;
             }

@@ -53,7 +53,7 @@ impl<H: Host> Agent<H> {
         let kept = kept.map_err(|error| refusal(&logs, error))?;
         let base = kept.offset;
         let mut source = Source::Log(kept);
-        let follow = logs.follow && !logs.previous && record.end.is_none();
+        let follow = logs.follow && !logs.previous && record.report.end.is_none();
         // Of a guest that prints all the time only the ring says where it stands.
         if follow
             && base.is_none()
@@ -145,7 +145,9 @@ impl<H: Host> Agent<H> {
             tokio::time::sleep(POLL).await;
             // The VMM of a guest that is being started is another one each time.
             match self.ledger.record(&record.id.uid) {
-                Ok(Some(now)) if now.incarnation == record.incarnation => record = now,
+                Ok(Some(now)) if now.launches.incarnation() == record.launches.incarnation() => {
+                    record = now
+                }
                 Ok(Some(now)) => {
                     teller.begin_anew();
                     record = now;
@@ -155,7 +157,7 @@ impl<H: Host> Agent<H> {
             let from = teller.next.unwrap_or(0);
             match self.host.printed_since(&record, from).await {
                 Ok(printed) => teller.tell(printed).await?,
-                Err(_) if record.end.is_some() => {
+                Err(_) if record.report.end.is_some() => {
                     let Ok(mut log) = self.host.printed(&record, Run::Present).await else {
                         return Ok(());
                     };

@@ -134,11 +134,13 @@ fn hurry(
     grace: Millis,
     boot_id: &BootId,
 ) -> Result<(), StoreError> {
-    for known in transaction.records()? {
-        let stop = known.orders.stop;
-        if stop.is_some_and(|stop| stop.cause == StopCause::Drain) {
+    for (uid, known) in transaction.orders()? {
+        if known
+            .stop
+            .is_some_and(|stop| stop.cause == StopCause::Drain)
+        {
             // Nothing comes of it where it has ended, or has less time anyway.
-            orders::give(transaction, (&known.id.uid, boot_id), |record, now| {
+            orders::give(transaction, (&uid, boot_id), |record, now| {
                 order_stop(record, grace, StopCause::Drain, now).ok()
             })?;
         }

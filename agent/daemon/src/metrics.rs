@@ -267,10 +267,10 @@ impl Metrics {
 
     /// A VMI left `before`; all phases that it reached since are counted.
     pub(crate) fn left_phase(&self, before: Phase, record: &Record) {
-        let Some(first) = record.phases.first() else {
+        let Some(first) = record.report.phases.first() else {
             return;
         };
-        for pair in record.phases.windows(2) {
+        for pair in record.report.phases.windows(2) {
             let [last, entry] = pair else { continue };
             if entry.phase <= before {
                 continue;
@@ -287,7 +287,7 @@ impl Metrics {
             self.since_creation
                 .get_or_create(&vec![phase.clone()])
                 .observe(seconds(first.at));
-            if let (Some(stop), true) = (&record.stop, entry.phase.is_final()) {
+            if let (Some(stop), true) = (&record.report.stop, entry.phase.is_final()) {
                 self.since_deletion
                     .get_or_create(&vec![phase])
                     .observe(seconds(stop.since));
@@ -328,7 +328,7 @@ mod tests {
         let mut record = Record::new(id, Timestamp(1000));
         for (phase, at) in [(Phase::Scheduling, 1004), (Phase::Running, 1030)] {
             let at = Timestamp(at);
-            record.phases.push(PhaseEntry { phase, at });
+            record.report.phases.push(PhaseEntry { phase, at });
         }
         let metrics = Metrics::new();
         metrics.left_phase(Phase::Pending, &record);

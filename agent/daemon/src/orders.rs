@@ -32,8 +32,7 @@ pub(crate) fn decide_and_give<T, E: From<StoreError>>(
     let now = clock::follow(&mut record, boot_id);
     let (orders, decision) = decide(&record, now)?;
     if let Some(orders) = orders {
-        record.orders = orders;
-        transaction.put_record(&record)?;
+        transaction.put_orders(uid, &orders)?;
     }
     Ok(Some(decision))
 }

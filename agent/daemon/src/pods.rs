@@ -44,18 +44,18 @@ impl<H: Host> Agent<H> {
         record: &mut Record,
         now: Timestamp,
     ) -> Result<Given, WriteError> {
-        if vmi.pod_interface().is_none() || record.end.is_some() {
+        if vmi.pod_interface().is_none() || record.report.end.is_some() {
             return Ok(Given::Settled);
         }
         // Without a pool the host says what is missing.
         let Some(pool) = self.caps().pod_network else {
             return Ok(Given::Settled);
         };
-        let has_one = record.pod.is_some_and(|address| {
+        let has_one = record.allocations.pod.is_some_and(|address| {
             // A guest that was started keeps what it has, whatever the configuration says now.
             let is_as_now =
                 is_of_pool(&pool, address) && PodAddress::of(&pool, address.v4) == address;
-            record.launch.is_some() || is_as_now
+            record.launches.present().is_some() || is_as_now
         });
         if has_one {
             return Ok(Given::Settled);
@@ -63,7 +63,7 @@ impl<H: Host> Agent<H> {
         let id = record.id.clone();
         let (present, leases) = self.ledger.pod_lease(&id.namespace, &id.name)?;
         if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
-            record.pod = Some(kept.address);
+            record.allocations.pod = Some(kept.address);
             return Ok(Given::Settled);
         }
         if leases < u64::from(pool_size(&pool)) {
@@ -73,7 +73,7 @@ impl<H: Host> Agent<H> {
             .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
         Ok(match given {
             Ok(address) => {
-                record.pod = Some(address);
+                record.allocations.pod = Some(address);
                 Given::Settled
             }
             Err(why) => Given::Waits(why),
@@ -89,8 +89,8 @@ pub(crate) fn lease_with_record(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let name = (record.id.namespace.as_str(), record.id.name.as_str());
-    record.pod = lease(transaction, pool, name, now)?.ok();
-    Ok(record.pod.is_some())
+    record.allocations.pod = lease(transaction, pool, name, now)?.ok();
+    Ok(record.allocations.pod.is_some())
 }
 
 /// A lease of a name that has an object, as the pool is now; the pool may have got IPv6 since, or another network of it.

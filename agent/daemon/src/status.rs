@@ -25,23 +25,24 @@ pub(crate) fn project(
     let mut status = VirtualMachineInstanceStatus {
         phase: phase.as_str().to_owned(),
         reason: record
+            .report
             .end
             .as_ref()
             .map(|end| end.reason.clone())
             .unwrap_or_default(),
-        conditions: record.conditions.iter().map(condition).collect(),
+        conditions: record.report.conditions.iter().map(condition).collect(),
         phase_transition_timestamps: transitions(record),
         ..before
     };
-    status.vsock_cid = record.vsock_cid;
-    status.operation = record.operation.as_ref().map(operation);
+    status.vsock_cid = record.allocations.vsock_cid;
+    status.operation = record.report.operation.as_ref().map(operation);
     if phase >= Phase::Scheduling {
         status.node_name = node_name.to_owned();
     }
     if let Some(vmi) = vmi {
         describe(&mut status, vmi, record);
         pod::tell(&mut status, vmi, record);
-        if let Some(guest) = &record.guest {
+        if let Some(guest) = &record.report.guest {
             guest::tell(&mut status, vmi, guest);
         }
         seen::tell(&mut status, vmi, record);
@@ -69,7 +70,7 @@ fn transitions(record: &Record) -> Vec<PhaseTransitionTimestamp> {
         phase: entry.phase.as_str().to_owned(),
         phase_transition_timestamp: rfc3339(entry.at),
     };
-    record.phases.iter().map(transition).collect()
+    record.report.phases.iter().map(transition).collect()
 }
 
 fn condition(condition: &agent_plan::Condition) -> Condition {
@@ -144,6 +145,7 @@ fn info_source(interface: &Interface, phase: Phase) -> &'static str {
 /// release does not. Empty for guests that do not run.
 fn link_state(interface: &Interface, record: &Record) -> &'static str {
     let is_out = record
+        .report
         .links_down
         .as_ref()
         .map_or(interface.link_down, |out| {

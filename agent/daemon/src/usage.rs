@@ -96,7 +96,7 @@ impl<H: Host> Agent<H> {
             return Ok(None);
         };
         let mut usage = None;
-        if record.end.is_none() && record.launch.is_some() {
+        if record.report.end.is_none() && record.launches.present().is_some() {
             let asked = timeout_at(deadline, self.host.usage(&vmi, &record));
             usage = asked.await.ok().flatten();
         }

@@ -235,7 +235,7 @@ mod tests {
             name: "web".to_owned(),
         };
         let mut record = Record::new(id, Timestamp(0));
-        record.phases.push(PhaseEntry {
+        record.report.phases.push(PhaseEntry {
             phase: Phase::Running,
             at: Timestamp(0),
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agent_plan::Record;
+use agent_plan::Allocations;
 use proto_node::vmi::VirtualMachineInstance;
 
 /// 0 to 2 are the hypervisor, the machine itself and the host; the highest means anybody.
@@ -17,39 +17,32 @@ pub(crate) fn is_asked_for(object: &VirtualMachineInstance) -> bool {
     devices.is_some_and(|devices| devices.autoattach_vsock.unwrap_or(false))
 }
 
-/// The lowest address that no record has.
-pub(crate) fn free_cid(records: &[Record]) -> Option<u32> {
-    let taken: BTreeSet<u32> = records
+/// The lowest address that no VMI has.
+pub(crate) fn free_cid(allocations: &[Allocations]) -> Option<u32> {
+    let taken: BTreeSet<u32> = allocations
         .iter()
-        .filter_map(|record| record.vsock_cid)
+        .filter_map(|allocations| allocations.vsock_cid)
         .collect();
     (FIRST..=LAST).find(|cid| !taken.contains(cid))
 }
 
 #[cfg(test)]
 mod tests {
-    use agent_plan::{Timestamp, VmiId};
-
     use super::*;
 
-    fn record(cid: Option<u32>) -> Record {
-        let id = VmiId {
-            uid: "a".to_owned(),
-            namespace: "default".to_owned(),
-            name: "a".to_owned(),
-        };
-        Record {
-            vsock_cid: cid,
-            ..Record::new(id, Timestamp(0))
+    fn with(vsock_cid: Option<u32>) -> Allocations {
+        Allocations {
+            vsock_cid,
+            ..Allocations::default()
         }
     }
 
     #[test]
     fn an_address_is_nobody_elses_and_is_given_again_when_it_is_free() {
         assert_eq!(free_cid(&[]), Some(3));
-        let records = [record(Some(3)), record(None), record(Some(5))];
-        assert_eq!(free_cid(&records), Some(4));
-        let records = [record(Some(4)), record(Some(5))];
-        assert_eq!(free_cid(&records), Some(3));
+        let taken = [with(Some(3)), with(None), with(Some(5))];
+        assert_eq!(free_cid(&taken), Some(4));
+        let taken = [with(Some(4)), with(Some(5))];
+        assert_eq!(free_cid(&taken), Some(3));
     }
 }

@@ -10,9 +10,10 @@ pub(crate) const SYNCHRONIZED: &str = "AccessCredentialsSynchronized";
 /// Status and message of the condition.
 pub(crate) fn said(record: &Record) -> Option<(ConditionStatus, &str)> {
     let sync = record
+        .report
         .credentials
         .as_ref()
-        .filter(|_| record.end.is_none())?;
+        .filter(|_| record.report.end.is_none())?;
     Some(match sync {
         CredentialsSync::Done => (ConditionStatus::True, ""),
         CredentialsSync::Failed { why } => (ConditionStatus::False, why),
@@ -23,6 +24,7 @@ pub(crate) fn said(record: &Record) -> Option<(ConditionStatus, &str)> {
 pub(crate) fn changed(before: &Record, after: &Record) -> Option<PlanEvent> {
     let of = |record: &Record| {
         let condition = record
+            .report
             .conditions
             .iter()
             .find(|it| it.kind == SYNCHRONIZED)?;

@@ -34,7 +34,7 @@ pub(crate) enum Fate {
 /// Weighs the evidence. Only proof ends a VMI: another boot, an exit record, or the certain absence of
 /// both process and record.
 pub(crate) fn fate(record: &Record, observed: &Observed) -> Fate {
-    let Some(launch) = &record.launch else {
+    let Some(launch) = record.launches.present() else {
         return Fate::Open;
     };
     let Some(boot_id) = observed.boot_id.present() else {
@@ -66,6 +66,7 @@ pub(crate) fn fate(record: &Record, observed: &Observed) -> Fate {
 fn vanished(record: &Record) -> Fate {
     if record.may_have_run() {
         if record
+            .report
             .stop
             .as_ref()
             .is_some_and(|stop| stop.hard_since.is_some())
@@ -87,8 +88,8 @@ fn vanished(record: &Record) -> Fate {
         };
     }
     let known = record
-        .launch
-        .as_ref()
+        .launches
+        .present()
         .is_some_and(|launch| launch.identity.is_some());
     if known {
         Fate::DiedBeforeBoot(Failure {

@@ -108,7 +108,7 @@ mod tests {
             name: String::from("web"),
         };
         let mut record = Record::new(id, Timestamp(0));
-        record.phases.push(PhaseEntry {
+        record.report.phases.push(PhaseEntry {
             phase,
             at: Timestamp(0),
         });

@@ -78,7 +78,8 @@ pub use probe::{
     may_be_probed,
 };
 pub use record::{
-    End, FirmwareWatch, Launch, Phase, PhaseEntry, Record, StartFailures, StopProgress, VmiId,
+    Allocations, End, FirmwareWatch, Launch, Launches, Phase, PhaseEntry, Record, Report,
+    StartFailures, StopProgress, VmiId,
 };
 /// What is counted for one of each device whose memory the VMM bounds.
 pub mod overhead {

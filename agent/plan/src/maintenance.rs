@@ -183,10 +183,14 @@ pub fn evictions(
 fn wish(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<EvictionStep> {
     let record = to_drain.record;
     // What was not started waits: the node is cordoned.
-    record.launch.as_ref()?;
-    if record.end.is_some() {
+    record.launches.present()?;
+    if record.report.end.is_some() {
         // Its VMM may still be there.
-        return record.room.as_ref().map(|_| EvictionStep::Ending);
+        return record
+            .allocations
+            .room
+            .as_ref()
+            .map(|_| EvictionStep::Ending);
     }
     if to_drain.deleting || record.orders.stop.is_some() {
         return Some(EvictionStep::Ending);
@@ -210,13 +214,14 @@ mod tests {
             name: String::from("web"),
         };
         let mut record = Record::new(id, Timestamp(0));
-        record.launch = launched.then(|| Launch {
+        let launch = launched.then(|| Launch {
             boot_id: BootId(String::from("boot-1")),
             intended_at: Timestamp(0),
             identity: None,
             boot_intended_at: None,
             running_at: None,
         });
+        record.launches = [(1, launch)].into_iter().collect();
         record
     }
 
@@ -268,8 +273,8 @@ mod tests {
         assert_eq!(steps(&one, &all), [Stop, Ending, Wait].map(Some));
         // One that has ended counts until nothing of it is left.
         let mut ended = ordered.clone();
-        ended.room = Some(Claim::default());
-        ended.end = Some(crate::End {
+        ended.allocations.room = Some(Claim::default());
+        ended.report.end = Some(crate::End {
             phase: crate::Phase::Succeeded,
             reason: String::new(),
             message: String::new(),
@@ -277,7 +282,7 @@ mod tests {
             reaping_since: None,
         });
         assert_eq!(steps(&one, &[(&ended, "")]), [Some(Ending)]);
-        ended.room = None;
+        ended.allocations.room = None;
         assert_eq!(steps(&one, &[(&ended, "")]), [None]);
     }
 

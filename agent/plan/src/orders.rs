@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::ClockMark;
 use crate::time::{Millis, Timestamp};
 
 /// The condition that says that no vCPU runs, in KubeVirt's word.
@@ -17,7 +18,7 @@ pub(crate) const PAUSED: &str = "Paused";
 /// Idempotency keys that are remembered for one VMI; the oldest go first.
 const MAX_KEYS: usize = 16;
 
-/// What was asked for and is to stay so. Requests write it; the planner only reads it.
+/// What was asked for and is to stay so. Requests alone write it; the planner only reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
@@ -30,6 +31,8 @@ pub struct Orders {
     pub unpauses: u64,
     /// The guest is to end; its object stays.
     pub stop: Option<StopOrder>,
+    /// Where the wall clock stood when an order was given last.
+    pub clock: Option<ClockMark>,
     /// Keys of the last requests, whichever they were, so that a repeated one does nothing again.
     pub keys: VecDeque<String>,
 }

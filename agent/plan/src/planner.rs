@@ -44,7 +44,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     draft.settle();
     draft.heed_probes();
     draft.keep_reservation();
-    if draft.plan.record.end.is_some() {
+    if draft.plan.record.report.end.is_some() {
         draft.clear_away();
     } else if let Some((requested_at, grace)) = finish::ending(wanted, &draft.plan.record) {
         draft.end_on_request(requested_at, grace);

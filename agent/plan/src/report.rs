@@ -58,7 +58,7 @@ fn new_condition(
     }
 }
 
-/// Brings `record.conditions` up to date; a time of transition changes only with the status.
+/// Brings `record.report.conditions` up to date; a time of transition changes only with the status.
 pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, record: &mut Record) {
     let mut conditions = Vec::new();
     let own = [
@@ -81,7 +81,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
             now,
         ));
     }
-    record.operation = shown(record.operation.as_ref(), observed, now);
+    record.report.operation = shown(record.report.operation.as_ref(), observed, now);
     conditions.extend(provisioning(wanted, record, now));
     conditions.extend(failed_syncs(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));
@@ -99,7 +99,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
             now,
         ));
     }
-    record.conditions = conditions;
+    record.report.conditions = conditions;
 }
 
 fn condition(
@@ -110,6 +110,7 @@ fn condition(
     now: Timestamp,
 ) -> Condition {
     let before = record
+        .report
         .conditions
         .iter()
         .find(|condition| condition.kind == kind && condition.status == status);
@@ -133,10 +134,10 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> NewCondition 
         "Guest VM is not reported as running",
     );
     let running = record
-        .launch
-        .as_ref()
+        .launches
+        .present()
         .is_some_and(|launch| launch.running_at.is_some());
-    if record.end.is_some() || !running {
+    if record.report.end.is_some() || !running {
         return not_running;
     }
     if ending(wanted, record).is_some() {
@@ -162,7 +163,11 @@ fn ready(wanted: &Wanted, observed: &Observed, record: &Record) -> NewCondition 
 /// The event when a VMM falls silent, and when it answers again.
 pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
     let heard = |record: &Record| {
-        let ready = record.conditions.iter().find(|it| it.kind == "Ready")?;
+        let ready = record
+            .report
+            .conditions
+            .iter()
+            .find(|it| it.kind == "Ready")?;
         Some((ready.reason == SILENT, ready.message.clone()))
     };
     let was_silent = heard(before).is_some_and(|(silent, _)| silent);
@@ -174,7 +179,7 @@ pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
                 "The guest's VMM lives and does not answer ({why}); it is left alone."
             ),
         }),
-        (false, _) if was_silent && after.end.is_none() => Some(PlanEvent {
+        (false, _) if was_silent && after.report.end.is_none() => Some(PlanEvent {
             kind: EventKind::Normal,
             reason: String::from("VmmAnswers"),
             message: String::from("The guest's VMM answers again."),
@@ -186,7 +191,11 @@ pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
 /// The event of a disk that lost data.
 pub(crate) fn lost_data(before: &Record, after: &Record) -> Option<PlanEvent> {
     let said = |record: &Record| {
-        let condition = record.conditions.iter().find(|it| it.kind == SYNC_FAILED)?;
+        let condition = record
+            .report
+            .conditions
+            .iter()
+            .find(|it| it.kind == SYNC_FAILED)?;
         Some(condition.message.clone())
     };
     let message = said(after).filter(|message| said(before).as_ref() != Some(message))?;
@@ -207,13 +216,18 @@ fn failed_syncs(
 ) -> Option<Condition> {
     let machine = ours(record, observed).and_then(|vmm| vmm.machine.present());
     let Some(machine) = machine else {
-        let mut before = record.conditions.iter();
+        let mut before = record.report.conditions.iter();
         return before.find(|it| it.kind == SYNC_FAILED).cloned();
     };
-    let disks = record.pci.disks.iter().filter_map(|(name, place)| {
-        let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
-        Some(format!("disk {name:?} ({})", failed.error))
-    });
+    let disks = record
+        .allocations
+        .pci
+        .disks
+        .iter()
+        .filter_map(|(name, place)| {
+            let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
+            Some(format!("disk {name:?} ({})", failed.error))
+        });
     let mut failed = machine.failed_syncs.iter();
     let variables = failed.find(|it| it.store == DurableStore::Variables);
     let variables = variables.map(|it| format!("the firmware's variable store ({})", it.error));
@@ -240,7 +254,7 @@ fn failed_syncs(
 
 /// What is carried out for the guest, with its progress; it is there as long as that takes.
 fn provisioning(wanted: &Wanted, record: &Record, now: Timestamp) -> Option<Condition> {
-    let operation = record.operation.as_ref()?;
+    let operation = record.report.operation.as_ref()?;
     let status = if operation.unknown {
         ConditionStatus::Unknown
     } else {
@@ -290,8 +304,8 @@ fn mebibytes(bytes: u64) -> String {
 
 /// The event when an operation begins that has a name of its own, and when one gets no answer.
 pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEvent> {
-    let begun = after.operation.as_ref()?;
-    let was = before.operation.as_ref();
+    let begun = after.report.operation.as_ref()?;
+    let was = before.report.operation.as_ref();
     let is_new = was.is_none_or(|was| was.reason != begun.reason);
     let has_name = !begun.progress.reason.is_empty();
     (is_new && (begun.unknown || has_name)).then(|| PlanEvent {
@@ -307,8 +321,12 @@ pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEve
 
 /// As under KubeVirt it is there while the agent in the guest answers.
 fn agent_connected(record: &Record) -> Option<NewCondition> {
-    let answers = record.guest.as_ref().is_some_and(|guest| guest.answers);
-    let is_there = answers && record.end.is_none();
+    let answers = record
+        .report
+        .guest
+        .as_ref()
+        .is_some_and(|guest| guest.answers);
+    let is_there = answers && record.report.end.is_none();
     is_there.then(|| new_condition("AgentConnected", ConditionStatus::True, "", ""))
 }
 
@@ -316,7 +334,7 @@ fn agent_connected(record: &Record) -> Option<NewCondition> {
 fn probed(wanted: &Wanted, record: &Record) -> NewCondition {
     let not_ready =
         |why: &str| new_condition("Ready", ConditionStatus::False, "ContainersNotReady", why);
-    match (&wanted.probes.readiness, &record.probes.readiness) {
+    match (&wanted.probes.readiness, &record.report.probes.readiness) {
         (None, _) | (_, ProbeVerdict::Succeeded) => {
             new_condition("Ready", ConditionStatus::True, "", "")
         }
@@ -329,7 +347,7 @@ fn probed(wanted: &Wanted, record: &Record) -> NewCondition {
 
 /// Waits for the node to start guests, or for room on it.
 fn scheduled(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
-    if record.launch.is_some() || record.end.is_some() {
+    if record.launches.present().is_some() || record.report.end.is_some() {
         return None;
     }
     let status = ConditionStatus::False;
@@ -344,16 +362,17 @@ fn scheduled(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
     let Reservation::Waits { why } = &wanted.room else {
         return None;
     };
-    let waits = record.room.is_none();
+    let waits = record.allocations.room.is_none();
     waits.then(|| new_condition(POD_SCHEDULED, status, UNSCHEDULABLE, why))
 }
 
 fn synchronized(record: &Record) -> Option<NewCondition> {
     let failure = record
+        .report
         .failures
         .last
         .as_ref()
-        .filter(|_| record.end.is_none())?;
+        .filter(|_| record.report.end.is_none())?;
     Some(new_condition(
         "Synchronized",
         ConditionStatus::False,
@@ -404,7 +423,11 @@ fn paused(observed: &Observed, record: &Record) -> Option<NewCondition> {
 
 /// The guest is being ended; until when it may do so itself is the last word.
 fn terminating(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
-    let stop = record.stop.as_ref().filter(|_| record.end.is_none())?;
+    let stop = record
+        .report
+        .stop
+        .as_ref()
+        .filter(|_| record.report.end.is_none())?;
     let (_, grace) = ending(wanted, record)?;
     let deadline = stop.since.plus(grace).rfc3339();
     let (reason, message) = if stop.hard_since.is_some() {
@@ -442,6 +465,7 @@ fn enforcement(
         }
         Some(Observation::Present(Enforcement::Enforced) | Observation::Absent) => None,
         Some(Observation::Unknown { .. }) | None => record
+            .report
             .conditions
             .iter()
             .find(|condition| condition.kind == kind)

@@ -224,7 +224,7 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         &seen,
         Timestamp(1),
     );
-    assert_eq!(planned.record.room.as_ref(), Some(&first));
+    assert_eq!(planned.record.allocations.room.as_ref(), Some(&first));
     let said: Vec<&str> = planned
         .events
         .iter()
@@ -241,6 +241,6 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         &seen,
         Timestamp(2),
     );
-    assert_eq!(again.record.room, Some(first));
+    assert_eq!(again.record.allocations.room, Some(first));
     assert!(again.events.is_empty(), "{:?}", again.events);
 }

@@ -27,14 +27,14 @@ impl Guest {
             name: String::from("web"),
         };
         let mut record = Record::new(id, Timestamp(0));
-        record.incarnation = 1;
-        record.launch = Some(Launch {
+        let launch = Launch {
             boot_id: boot_id.clone(),
             intended_at: Timestamp(0),
             identity: Some(identity.clone()),
             boot_intended_at: Some(Timestamp(0)),
             running_at: Some(Timestamp(0)),
-        });
+        };
+        record.launches.begin(1, launch);
         let vmm = VmmObserved {
             incarnation: 1,
             identity,
@@ -110,7 +110,7 @@ fn firmware_that_has_nothing_to_boot_makes_one_event_and_the_guest_runs_on() {
     guest.says(70);
     assert_eq!(guest.round(), 1);
     assert_eq!(guest.round(), 0);
-    assert_eq!(guest.record.end, None);
+    assert_eq!(guest.record.report.end, None);
     // It was reset: the old words are there until firmware speaks, then new ones.
     guest.runs_after(1);
     assert_eq!(guest.round(), 0);
@@ -122,10 +122,10 @@ fn firmware_that_has_nothing_to_boot_makes_one_event_and_the_guest_runs_on() {
 fn a_kernel_that_says_the_same_is_none_of_firmwares_business() {
     let mut guest = Guest::new();
     guest.wanted.firmware = false;
-    guest.record.firmware = None;
+    guest.record.report.firmware = None;
     guest.says(70);
     assert_eq!(guest.round(), 0);
-    assert_eq!(guest.record.firmware, None);
+    assert_eq!(guest.record.report.firmware, None);
     assert_eq!(guest.next_look(), None);
 }
 

@@ -26,16 +26,20 @@ fn record() -> Record {
         name: String::from("web"),
     };
     let mut record = Record::new(id, Timestamp(0));
-    record.incarnation = 1;
-    record.launch = Some(Launch {
+    let launch = Launch {
         boot_id: identity().boot_id,
         intended_at: Timestamp(0),
         identity: Some(identity()),
         boot_intended_at: Some(Timestamp(0)),
         running_at: Some(Timestamp(1)),
-    });
+    };
+    record.launches.begin(1, launch);
     for (name, place) in [("lan", LAN), ("wan", WAN)] {
-        record.pci.interfaces.insert(String::from(name), place);
+        record
+            .allocations
+            .pci
+            .interfaces
+            .insert(String::from(name), place);
     }
     record
 }
@@ -86,10 +90,10 @@ fn links_of_a_running_guest_are_set_until_they_are_as_wanted() {
     let running = MachineState::Running;
     let plan = planned(running, &["wan"], Some(&[LAN]));
     assert_eq!(plan.actions, [set(LAN, true), set(WAN, false)]);
-    assert_eq!(plan.record.links_down, Some(names(&["lan"])));
+    assert_eq!(plan.record.report.links_down, Some(names(&["lan"])));
     let plan = planned(running, &["wan"], Some(&[WAN]));
     assert_eq!(plan.actions, []);
-    assert_eq!(plan.record.links_down, Some(names(&["wan"])));
+    assert_eq!(plan.record.report.links_down, Some(names(&["wan"])));
 }
 
 #[test]
@@ -106,5 +110,5 @@ fn links_of_a_paused_guest_follow_as_well() {
 fn a_vmm_that_does_not_report_its_links_keeps_them() {
     let plan = planned(MachineState::Running, &["wan"], None);
     assert_eq!(plan.actions, []);
-    assert_eq!(plan.record.links_down, None);
+    assert_eq!(plan.record.report.links_down, None);
 }

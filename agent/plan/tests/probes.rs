@@ -78,7 +78,7 @@ impl Guest {
 
     fn vmm(&mut self, machine: Observation<MachineObserved>) {
         self.seen.vmms = Observation::Present(vec![VmmObserved {
-            incarnation: self.record.incarnation,
+            incarnation: self.record.launches.incarnation(),
             identity: identity(),
             machine,
             enforcement: Observation::Present(Enforcement::Enforced),
@@ -105,7 +105,7 @@ impl Guest {
     }
 
     fn ready(&self) -> String {
-        let ready = self.record.conditions.iter();
+        let ready = self.record.report.conditions.iter();
         let ready = ready.filter(|condition| condition.kind == "Ready");
         ready
             .map(|it| format!("{} {} {}", it.status.as_str(), it.reason, it.message))
@@ -134,7 +134,7 @@ fn a_guest_is_ready_once_its_probe_says_so_and_stays_so_through_a_restart_of_the
     guest.round();
     let no = "False ContainersNotReady The readiness probe failed: exit code 1: no";
     assert_eq!(guest.ready(), no);
-    assert!(guest.actions.is_empty() && guest.record.end.is_none());
+    assert!(guest.actions.is_empty() && guest.record.report.end.is_none());
     guest.machine(MachineState::Paused);
     guest.record.orders.paused = true;
     guest.round();
@@ -178,7 +178,7 @@ fn a_guest_that_fails_its_liveness_probe_has_its_grace_period_and_has_failed() {
         });
         guest.round();
         assert_eq!(guest.record.phase(), Phase::Failed);
-        let end = guest.record.end.clone().unwrap();
+        let end = guest.record.report.end.clone().unwrap();
         assert_eq!(end.reason, "LivenessProbeFailed");
         assert!(
             end.message
@@ -202,7 +202,7 @@ fn who_is_paused_silent_or_about_to_end_is_neither_asked_nor_ended_for_his_answe
         assert_eq!(guest.may_be_probed(), None);
         guest.wanted.probes.liveness = Some(failed("late"));
         guest.round();
-        assert_eq!(guest.record.probes.unhealthy, None);
+        assert_eq!(guest.record.report.probes.unhealthy, None);
         guest.wanted.probes.liveness = Some(ProbeVerdict::None);
     };
     guest.vmm(Observation::Unknown {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, BootId, Claim, Closed, ConditionStatus, Deletion, Enforcement, ExitObserved,
+    Action, BootId, Claim, Closed, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved,
     ExitReason, Holding, Launch, MachineObserved, MachineState, Millis, Observation, Observed,
     OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeVerdict, ProbesSaid,
     Progress, Record, Reservation, StandsStill, StopCause, StopOrder, Timestamp, VmiId,
-    VmmIdentity, VmmObserved, Wanted, Work, plan,
+    VmmIdentity, VmmObserved, Wanted, Work, complete, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -251,22 +251,24 @@ fn record() -> impl Strategy<Value = Record> {
                 name: String::from("web"),
             };
             let mut record = Record::new(id, Timestamp(0));
-            record.incarnation = incarnation;
-            record.failures.vmm_deaths = vmm_deaths;
+            record.report.failures.vmm_deaths = vmm_deaths;
             record.orders = orders;
-            record.unpauses_done = unpauses_done;
-            record.launch = launch.filter(|_| incarnation > 0).map(
-                |(boot_number, pid, boot_intended_at, seen_running)| {
-                    let boot_intended_at = boot_intended_at.filter(|_| pid.is_some());
-                    Launch {
-                        boot_id: boot(boot_number),
-                        intended_at: Timestamp(0),
-                        identity: pid.map(|pid| identity(boot_number, pid)),
-                        boot_intended_at,
-                        running_at: boot_intended_at.filter(|_| seen_running),
-                    }
-                },
-            );
+            record.report.unpauses_done = unpauses_done;
+            let launch = launch.map(|(boot_number, pid, boot_intended_at, seen_running)| {
+                let boot_intended_at = boot_intended_at.filter(|_| pid.is_some());
+                Launch {
+                    boot_id: boot(boot_number),
+                    intended_at: Timestamp(0),
+                    identity: pid.map(|pid| identity(boot_number, pid)),
+                    boot_intended_at,
+                    running_at: boot_intended_at.filter(|_| seen_running),
+                }
+            });
+            let launches = Some((incarnation, launch));
+            record.launches = launches
+                .into_iter()
+                .filter(|(incarnation, _)| *incarnation > 0)
+                .collect();
             record
         },
     )
@@ -281,6 +283,16 @@ proptest! {
         let planned = plan(&wanted, &record, &seen, NOW);
         prop_assert!(planned.actions.iter().all(|action| !action.destroys()), "{:?}", planned.actions);
         prop_assert!(!planned.gone);
+    }
+
+    #[test]
+    fn a_plan_and_what_comes_of_it_change_no_orders(wanted in wanted(), record in record(), seen in observed()) {
+        let planned = plan(&wanted, &record, &seen, NOW);
+        prop_assert_eq!(&planned.record.orders, &record.orders);
+        for action in &planned.actions {
+            let (after, _) = complete(&planned.record, action, &Ok(Completed::Done), NOW);
+            prop_assert_eq!(&after.orders, &record.orders);
+        }
     }
 
     #[test]
@@ -305,13 +317,13 @@ proptest! {
         (wanted.deletion, record.orders.stop) = (None, None);
         wanted.probes = ProbesSaid::default();
         (seen.vmms, seen.exit) = (Observation::Absent, Observation::Absent);
-        record.launch = None;
+        record.launches.give_up();
         seen.operation = unknown();
         let planned = plan(&wanted, &record, &seen, NOW);
         prop_assert_eq!(planned.actions, vec![]);
-        prop_assert!(planned.record.end.is_none());
-        prop_assert_eq!(planned.record.failures, record.failures);
-        let condition = planned.record.conditions.iter().find(|it| it.kind == "Provisioning").unwrap();
+        prop_assert!(planned.record.report.end.is_none());
+        prop_assert_eq!(planned.record.report.failures, record.report.failures);
+        let condition = planned.record.report.conditions.iter().find(|it| it.kind == "Provisioning").unwrap();
         prop_assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::Unknown, "FileSystemNotAnswering"));
         prop_assert!(planned.wake_at.is_some());
     }
@@ -324,7 +336,7 @@ proptest! {
         seen.operation = unknown();
         let planned = plan(&wanted, &record, &seen, NOW);
         prop_assert_eq!(planned.actions.first(), Some(&Action::CancelOperation));
-        prop_assert!(planned.record.end.is_some());
+        prop_assert!(planned.record.report.end.is_some());
     }
 
     #[test]
@@ -340,13 +352,13 @@ proptest! {
         record.orders.paused = false;
         record.orders.lease_paused = false;
         record.orders.stop = None;
-        let Some(launch) = record.launch.clone().filter(|launch| launch.identity.is_some()) else { return Ok(()) };
+        let Some(launch) = record.launches.present().cloned().filter(|launch| launch.identity.is_some()) else { return Ok(()) };
         let Some(identity) = launch.identity else { return Ok(()) };
         seen.boot_id = Observation::Present(launch.boot_id);
         seen.exit = Observation::Absent;
         seen.operation = Observation::Absent;
         let ours = VmmObserved {
-            incarnation: record.incarnation,
+            incarnation: record.launches.incarnation(),
             identity: identity.clone(),
             machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, failed_syncs: Vec::new(), links_down: None }),
             enforcement: Observation::Absent,
@@ -355,7 +367,7 @@ proptest! {
         let planned = plan(&Wanted::default(), &record, &seen, NOW);
         prop_assert_eq!(planned.actions, vec![]);
         prop_assert_eq!(planned.record.phase(), Phase::Running);
-        prop_assert!(planned.record.end.is_none());
+        prop_assert!(planned.record.report.end.is_none());
     }
 
     #[test]
@@ -376,7 +388,7 @@ proptest! {
                 matches!(machine.pause, Some(PauseObserved::IoError { .. } | PauseObserved::DeviceBusy { .. } | PauseObserved::Watchdog | PauseObserved::Panicked))
             })
         });
-        let without_orders = record.orders.unpauses == record.unpauses_done && record.orders.stop.is_none();
+        let without_orders = record.orders.unpauses == record.report.unpauses_done && record.orders.stop.is_none();
         if of_itself && without_orders {
             let planned = plan(&Wanted::default(), &record, &seen, NOW);
             prop_assert!(!planned.actions.iter().any(|action| matches!(action, Action::ResumeVmm { .. })), "{:?}", planned.actions);
@@ -394,7 +406,7 @@ proptest! {
         if planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. })) {
             prop_assert!(seen.vmms.is_absent());
             prop_assert!(!record.may_have_run());
-            prop_assert!(planned.record.incarnation > record.incarnation);
+            prop_assert!(planned.record.launches.incarnation() > record.launches.incarnation());
         }
     }
 
@@ -404,7 +416,9 @@ proptest! {
         let planned = plan(&wanted, &record, &seen, NOW);
         let starts = planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. }));
         prop_assert!(!starts, "{:?}", planned.actions);
-        if record.launch.is_some() && planned.record.launch.is_some() {
+        if record.launches.present()
+.is_some() && planned.record.launches.present()
+.is_some() {
             let with = Wanted { room: granted(), ..wanted };
             prop_assert_eq!(planned.actions, plan(&with, &record, &seen, NOW).actions);
         }
@@ -412,10 +426,10 @@ proptest! {
 
     #[test]
     fn room_is_kept_until_the_vmm_is_gone(wanted in wanted(), mut record in record(), seen in observed()) {
-        record.room = Some(Claim::default());
+        record.allocations.room = Some(Claim::default());
         let planned = plan(&wanted, &record, &seen, NOW);
-        if planned.record.room.is_none() {
-            prop_assert!(planned.record.end.is_some() && seen.vmms.is_absent());
+        if planned.record.allocations.room.is_none() {
+            prop_assert!(planned.record.report.end.is_some() && seen.vmms.is_absent());
         }
     }
 
@@ -453,8 +467,10 @@ proptest! {
         } else if starts {
             // The intent was recorded and nothing came of it: the same again, under a new incarnation.
             prop_assert_eq!(once.actions.len(), twice.actions.len());
-            prop_assert_eq!(twice.record.incarnation, once.record.incarnation + 1);
-        } else if once.record.launch.is_some() == record.launch.is_some() && once.record.end == record.end {
+            prop_assert_eq!(twice.record.launches.incarnation(), once.record.launches.incarnation() + 1);
+        } else if once.record.launches.present()
+.is_some() == record.launches.present()
+.is_some() && once.record.report.end == record.report.end {
             prop_assert_eq!(&once.actions, &twice.actions);
             prop_assert_eq!(once.record, twice.record);
             prop_assert_eq!(twice.events, vec![]);
@@ -472,16 +488,16 @@ proptest! {
             record = plan(wanted, &record, seen, now).record;
             if let Some((phase, reason)) = &ended {
                 prop_assert_eq!(record.phase(), *phase);
-                prop_assert_eq!(record.end.as_ref().map(|end| &end.reason), Some(reason));
+                prop_assert_eq!(record.report.end.as_ref().map(|end| &end.reason), Some(reason));
             }
-            ended = record.end.as_ref().map(|end| (end.phase, end.reason.clone()));
+            ended = record.report.end.as_ref().map(|end| (end.phase, end.reason.clone()));
         }
     }
 
     #[test]
     fn phases_only_go_forward(wanted in wanted(), record in record(), seen in observed()) {
         let planned = plan(&wanted, &record, &seen, NOW);
-        prop_assert!(planned.record.phases.windows(2).all(|pair| pair[0].phase < pair[1].phase));
+        prop_assert!(planned.record.report.phases.windows(2).all(|pair| pair[0].phase < pair[1].phase));
     }
 
     #[test]
@@ -496,8 +512,8 @@ proptest! {
     #[test]
     fn an_unfinished_plan_without_actions_wakes_up_again(wanted in wanted(), record in record(), seen in observed()) {
         let planned = plan(&wanted, &record, &seen, NOW);
-        let settled = planned.record.end.is_some()
-            || planned.record.launch.as_ref().is_some_and(|launch| launch.running_at.is_some());
+        let settled = planned.record.report.end.is_some()
+            || planned.record.launches.present().is_some_and(|launch| launch.running_at.is_some());
         if planned.actions.is_empty() && !planned.gone && !settled {
             prop_assert!(planned.wake_at.is_some_and(|at| at > NOW), "{planned:?}");
         }

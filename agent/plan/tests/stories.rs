@@ -63,7 +63,7 @@ impl Story {
 
     fn machine(&mut self, state: MachineState, pause: Option<PauseObserved>) {
         self.seen.vmms = Observation::Present(vec![VmmObserved {
-            incarnation: self.record.incarnation,
+            incarnation: self.record.launches.incarnation(),
             identity: identity(),
             machine: Observation::Present(MachineObserved {
                 state,
@@ -117,7 +117,13 @@ impl Story {
                 break;
             }
         }
-        if let Some(at) = self.record.failures.retry_at.filter(|at| *at > self.now) {
+        if let Some(at) = self
+            .record
+            .report
+            .failures
+            .retry_at
+            .filter(|at| *at > self.now)
+        {
             writeln!(self.text, "  not again before {} ms", at.0).expect("text");
         }
         if planned.gone {
@@ -127,7 +133,7 @@ impl Story {
     }
 
     fn conditions(&mut self) {
-        for condition in &self.record.conditions {
+        for condition in &self.record.report.conditions {
             let (kind, status) = (&condition.kind, condition.status.as_str());
             writeln!(
                 self.text,
@@ -520,7 +526,12 @@ fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
     let mut story = Story::new();
     story.bring_up();
     let place = PciPlace { bus: 0, device: 1 };
-    story.record.pci.disks.insert(String::from("root"), place);
+    story
+        .record
+        .allocations
+        .pci
+        .disks
+        .insert(String::from("root"), place);
     story.note("the node fails to sync its disk");
     story.vmm(MachineState::Running);
     let Observation::Present(vmms) = &mut story.seen.vmms else {

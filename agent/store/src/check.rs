@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 
 use crate::change::change;
 use crate::error::{OpenError, StoreError};
 use crate::file::{not_open, open_present};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::rows::{StoredObject, decode, decode_record, parse_key};
-use crate::tables::{CHANGES, FORMAT, META, META_FORMAT, META_VERSION, OBJECTS, RECORDS, UIDS};
+use crate::migrate::check_old_records;
+use crate::record_rows::Records;
+use crate::rows::{StoredObject, decode, parse_key};
+use crate::tables::{CHANGES, FORMAT, META, META_FORMAT, META_VERSION, OBJECTS, UIDS};
 
 /// More problems than that are only counted.
 const NAMED: usize = 100;
@@ -113,16 +115,7 @@ fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError
             checked.complain(format!("uid {:?} is no object's", uid.value()));
         }
     }
-    for row in read.open_table(RECORDS)?.iter()? {
-        let (uid, value) = row?;
-        checked.records += 1;
-        if !uids.contains(uid.value()) {
-            checked.complain(format!("the record of {:?} is no object's", uid.value()));
-        }
-        if let Err(error) = decode_record(value.value()) {
-            checked.complain(error.to_string());
-        }
-    }
+    read_records(&read, &uids, checked)?;
     let changes = match read.open_table(CHANGES) {
         Ok(changes) => changes,
         // A ledger of an older format, which the next agent brings into this one.
@@ -135,6 +128,27 @@ fn read_all(database: &Database, checked: &mut Checked) -> Result<(), StoreError
         if let Err(error) = change(entry.value().1, value.value()) {
             checked.complain(error.to_string());
         }
+    }
+    Ok(())
+}
+
+fn read_records(
+    read: &ReadTransaction,
+    uids: &BTreeSet<String>,
+    checked: &mut Checked,
+) -> Result<(), StoreError> {
+    let (of, problems) = match Records::read(read) {
+        Ok(records) => records.check()?,
+        // A ledger of an older format, which the next agent brings into this one.
+        Err(redb::TableError::TableDoesNotExist(_)) => check_old_records(read)?,
+        Err(error) => return Err(error.into()),
+    };
+    checked.records = of.len();
+    for problem in problems {
+        checked.complain(problem);
+    }
+    for uid in of.iter().filter(|uid| !uids.contains(*uid)) {
+        checked.complain(format!("the record of {uid:?} is no object's"));
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_plan::Record;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::error::{OpenError, StoreError};
@@ -14,17 +13,17 @@ use crate::job::Asked;
 use crate::limits::Limits;
 use crate::migrate;
 use crate::queue::Queue;
-use crate::rows::{ObjectKey, StoredObject, decode, decode_record, parse_key};
+use crate::rows::{ObjectKey, StoredObject, decode, parse_key};
 use crate::shown::ShownObject;
 use crate::tables::{
-    ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES,
-    RECORDS, SEAL_KEYS, UIDS,
+    ALLOCATIONS, ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY,
+    KEYS_OF, LABELLED, LAUNCHES, MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS,
+    ORDERS, OWNED, PATHS, POD_LEASES, REPORTS, SEAL_KEYS, UIDS,
 };
 use crate::transaction::Transaction;
 
 /// How many tables there are.
-const TABLES: usize = 17;
+const TABLES: usize = 20;
 
 /// How much is read in one go: until there is enough of either.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +143,10 @@ impl Ledger {
                 }
                 write.open_table(OBJECTS)?;
                 write.open_table(UIDS)?;
-                write.open_table(RECORDS)?;
+                write.open_table(ORDERS)?;
+                write.open_table(LAUNCHES)?;
+                write.open_table(ALLOCATIONS)?;
+                write.open_table(REPORTS)?;
                 write.open_table(CHANGES)?;
                 write.open_table(COMPACTED)?;
                 write.open_table(KEYS_OF)?;
@@ -159,8 +161,8 @@ impl Ledger {
                 write.open_table(PATHS)?;
                 write.open_table(POD_LEASES)?;
             }
-            if found == Some(1) {
-                migrate::from_1(&write)?;
+            if let Some(found) = found {
+                migrate::from(found, &write)?;
             }
             write.commit()?;
             Ok(())
@@ -386,18 +388,6 @@ impl Ledger {
             let table = database.begin_read()?.open_table(UIDS)?;
             let row = table.get(uid)?;
             row.map(|row| parse_key(row.value())).transpose()
-        })
-    }
-
-    /// The record of one VMI.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`], [`StoreError::Undecodable`].
-    pub fn record(&self, uid: &str) -> Result<Option<Record>, StoreError> {
-        self.read(|database| {
-            let table = database.begin_read()?.open_table(RECORDS)?;
-            let row = table.get(uid)?;
-            row.map(|row| decode_record(row.value())).transpose()
         })
     }
 

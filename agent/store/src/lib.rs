@@ -25,6 +25,8 @@ mod migrate;
 mod paths;
 mod pod_leases;
 mod queue;
+mod record_rows;
+mod records;
 mod rows;
 mod seal_keys;
 mod shown;

@@ -1,7 +1,11 @@
-//! From the format before to this one, in one transaction.
+//! From formats before to this one, in one transaction.
 //!
 //! Format 1 had one change log for all kinds, found the idempotency keys of an object by reading all of them, and had no
-//! indexes.
+//! indexes. Format 2, which no release had, kept the record of a VMI in one row as format 1 did.
+
+mod records;
+
+pub(crate) use self::records::check_old_records;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
 
@@ -14,8 +18,19 @@ use crate::tables::{CHANGES, COMPACTED, IDEMPOTENCY, KEYS_OF, OBJECTS};
 /// The change log of format 1: version to `ChangeRow`.
 const CHANGES_1: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
 
-/// Brings the tables of format 1 into this one. `META_COMPACTED` stays: no log reaches further back than that one did.
-pub(crate) fn from_1(write: &WriteTransaction) -> Result<(), StoreError> {
+/// Brings the tables of the format that was `found` into this one.
+pub(crate) fn from(found: u64, write: &WriteTransaction) -> Result<(), StoreError> {
+    if found < 2 {
+        from_1(write)?;
+    }
+    if found < 3 {
+        records::split(write)?;
+    }
+    Ok(())
+}
+
+/// Brings logs and indexes of format 1 into this one. `META_COMPACTED` stays: no log reaches further back than that one did.
+fn from_1(write: &WriteTransaction) -> Result<(), StoreError> {
     index(write)?;
     {
         let keys = write.open_table(IDEMPOTENCY)?;

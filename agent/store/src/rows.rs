@@ -1,6 +1,5 @@
 //! Keys and rows.
 
-use agent_plan::Record;
 use prost::Message;
 
 use crate::error::StoreError;
@@ -103,12 +102,6 @@ pub(crate) struct ChangeRow {
 pub(crate) fn decode<M: Message + Default>(bytes: &[u8], what: &str) -> Result<M, StoreError> {
     M::decode(bytes).map_err(|error| StoreError::Undecodable {
         what: format!("{what} ({error})"),
-    })
-}
-
-pub(crate) fn decode_record(bytes: &[u8]) -> Result<Record, StoreError> {
-    serde_json::from_slice(bytes).map_err(|error| StoreError::Undecodable {
-        what: format!("a record ({error})"),
     })
 }
 

@@ -3,7 +3,7 @@
 use redb::TableDefinition;
 
 /// The format written by this release. Raised when an older release could not read a row rightly.
-pub(crate) const FORMAT: u64 = 2;
+pub(crate) const FORMAT: u64 = 3;
 
 /// Numbers: see the `META_` keys.
 pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -20,8 +20,16 @@ pub(crate) const META_PATHS: &str = "paths";
 pub(crate) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
 /// Uid to `ObjectKey` row.
 pub(crate) const UIDS: TableDefinition<'_, &str, &str> = TableDefinition::new("uids");
-/// Uid to `agent_plan::Record` as JSON.
-pub(crate) const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
+/// Uid to `agent_plan::Orders` as JSON.
+pub(crate) const ORDERS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("orders");
+/// Uid and incarnation to `agent_plan::Launch` as JSON, or to `null` where that came to nothing.
+pub(crate) const LAUNCHES: TableDefinition<'_, (&str, u64), &[u8]> =
+    TableDefinition::new("launches");
+/// Uid to `agent_plan::Allocations` as JSON.
+pub(crate) const ALLOCATIONS: TableDefinition<'_, &str, &[u8]> =
+    TableDefinition::new("allocations");
+/// Uid to `agent_plan::Report` as JSON.
+pub(crate) const REPORTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reports");
 /// Kind and version to `ChangeRow`.
 pub(crate) const CHANGES: TableDefinition<'_, (&str, u64), &[u8]> =
     TableDefinition::new("changes_by_kind");

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use agent_plan::Record;
 use prost::Message;
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use crate::change::ChangeKind;
 use crate::error::StoreError;
 use crate::limits::Limits;
-use crate::rows::{ObjectKey, StoredObject, decode, decode_record, parse_key};
+use crate::record_rows::WrittenRecords;
+use crate::rows::{ObjectKey, StoredObject, decode, parse_key};
 use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
-    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES, RECORDS, SEAL_KEYS, UIDS,
+    MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES, SEAL_KEYS, UIDS,
 };
 
 /// One transaction. Reads see what it wrote.
@@ -20,7 +20,7 @@ pub struct Transaction<'txn> {
     pub(crate) meta: Table<'txn, &'static str, u64>,
     objects: Table<'txn, &'static str, &'static [u8]>,
     uids: Table<'txn, &'static str, &'static str>,
-    records: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) records: WrittenRecords<'txn>,
     pub(crate) changes: Table<'txn, (&'static str, u64), &'static [u8]>,
     pub(crate) compacted: Table<'txn, &'static str, (u64, u64)>,
     keys_of: Table<'txn, (&'static str, &'static str), ()>,
@@ -50,7 +50,7 @@ impl<'txn> Transaction<'txn> {
             meta,
             objects: write.open_table(OBJECTS)?,
             uids: write.open_table(UIDS)?,
-            records: write.open_table(RECORDS)?,
+            records: WrittenRecords::write(write)?,
             changes: write.open_table(CHANGES)?,
             compacted: write.open_table(COMPACTED)?,
             keys_of: write.open_table(KEYS_OF)?,
@@ -129,28 +129,6 @@ impl<'txn> Transaction<'txn> {
             .transpose()
     }
 
-    /// The record of one VMI.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`], [`StoreError::Undecodable`].
-    pub fn record(&self, uid: &str) -> Result<Option<Record>, StoreError> {
-        self.records
-            .get(uid)?
-            .map(|row| decode_record(row.value()))
-            .transpose()
-    }
-
-    /// All records, in the order of their uids.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`], [`StoreError::Undecodable`].
-    pub fn records(&self) -> Result<Vec<Record>, StoreError> {
-        self.records
-            .iter()?
-            .map(|row| decode_record(row?.1.value()))
-            .collect()
-    }
-
     /// The uid that an idempotency key stands for.
     ///
     /// # Errors
@@ -206,23 +184,9 @@ impl<'txn> Transaction<'txn> {
         self.index(key, Some(&before), None)?;
         self.objects.remove(key.row().as_str())?;
         self.uids.remove(last.uid.as_str())?;
-        self.records.remove(last.uid.as_str())?;
+        self.records.remove(&last.uid)?;
         self.forget_keys(&last.uid)?;
         self.log(ChangeKind::Deleted, key, last)
-    }
-
-    /// Stores a record.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub fn put_record(&mut self, record: &Record) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec(record).map_err(|error| StoreError::Undecodable {
-            what: format!("a record ({error})"),
-        })?;
-        self.changed = true;
-        self.records
-            .insert(record.id.uid.as_str(), bytes.as_slice())?;
-        Ok(())
     }
 
     /// Remembers an idempotency key for as long as the object of `uid` exists.

@@ -31,7 +31,7 @@ fn written(path: &Path, uid_of_record: &str) -> Ledger {
             sealed: None,
         };
         transaction.put(&key, object)?;
-        transaction.put_record(&record(uid_of_record))
+        transaction.begin_record(&record(uid_of_record))
     });
     done.expect("is written");
     ledger

@@ -5,6 +5,8 @@ use agent_plan::{
     Action, Completed, Deletion, Observed, PciDemand, PlaceDemand, Plan, Record, Timestamp, Wanted,
     complete, plan,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::operation::Operations;
 use super::world::{GRACE, World};
@@ -37,7 +39,7 @@ impl Agent {
             record = complete(&record, &action, &outcome, world.wall()).0;
         }
         self.memory = Some(record.clone());
-        let mut observed = world.observe(record.incarnation, faults);
+        let mut observed = world.observe(record.launches.incarnation(), faults);
         observed.operation = self.operations.observe();
         let wanted = wanted(world, &record, faults);
         let planned = plan(&wanted, &record, &observed, world.wall());
@@ -45,7 +47,7 @@ impl Agent {
         world.intrusion |= wanted.closed.is_some() && planned.actions.iter().any(starts);
         self.wake_at = planned.wake_at;
         self.last = Some((planned.clone(), observed));
-        let is_news = planned.record != stored || !planned.events.is_empty();
+        let is_news = planned.record.is_ahead_of(&stored) || !planned.events.is_empty();
         if self.dies(world, faults) || (is_news && !self.store(world, &planned.record)) {
             return;
         }
@@ -73,7 +75,8 @@ impl Agent {
             };
             world.follow_clock(&mut record);
             let (after, event) = complete(&record, action, &outcome, world.wall());
-            let is_news = event.is_some() || self.memory.as_ref() != Some(&after);
+            let before = self.memory.as_ref();
+            let is_news = event.is_some() || before.is_none_or(|before| after.is_ahead_of(before));
             let goes_on = outcome.is_ok() && outcome != Ok(Completed::Begun);
             if (is_news && !self.store(world, &after)) || !goes_on {
                 return false;
@@ -93,17 +96,16 @@ impl Agent {
             world.say(|| format!("agent    phase {}", record.phase().as_str()));
         }
         let mut record = record.clone();
-        let mut stored = world.disk.record.clone();
-        world.follow_clock(&mut stored);
-        world.follow_clock(&mut record);
-        record.orders = stored.orders;
         if world.older {
             forget_the_new(&mut record);
         }
-        if record.probes.unhealthy.is_some() {
+        if record.report.probes.unhealthy.is_some() {
             world.asked.unhealthy.get_or_insert(world.now);
         }
-        world.disk.record = record.clone();
+        let stored = &mut world.disk.record;
+        stored.launches = record.launches.clone();
+        stored.allocations = record.allocations.clone();
+        stored.report = record.report.clone();
         self.memory = Some(record);
         // The sync failed after all of it was on disk.
         !is_full
@@ -141,15 +143,29 @@ impl Agent {
 
 /// What an earlier release does not know is gone once it has written a record.
 fn forget_the_new(record: &mut Record) {
-    record.clock = None;
-    record.deletion = None;
-    record.operation = None;
-    record.links_down = None;
+    record.report.clock = None;
+    record.report.deletion = None;
+    record.report.operation = None;
+    record.report.links_down = None;
 }
 
 /// As the ledger has it.
 fn read_again(record: &Record) -> serde_json::Result<Record> {
-    serde_json::from_slice(&serde_json::to_vec(record)?)
+    let launches = record.launches.iter();
+    let launches = launches
+        .map(|(incarnation, launch)| Ok((incarnation, part_again(&launch.cloned())?)))
+        .collect::<serde_json::Result<_>>()?;
+    Ok(Record {
+        id: record.id.clone(),
+        orders: part_again(&record.orders)?,
+        launches,
+        allocations: part_again(&record.allocations)?,
+        report: part_again(&record.report)?,
+    })
+}
+
+fn part_again<T: Serialize + DeserializeOwned>(part: &T) -> serde_json::Result<T> {
+    serde_json::from_slice(&serde_json::to_vec(part)?)
 }
 
 fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {

@@ -14,7 +14,7 @@ pub(crate) struct Watcher {
 
 /// In a settled world the condition `ResourcesNotEnforced` says whether a guest runs without limits.
 fn check_limits(world: &World) -> Result<(), String> {
-    let told = world.disk.record.conditions.iter();
+    let told = world.disk.record.report.conditions.iter();
     let is_told = told.clone().any(|it| it.kind == "ResourcesNotEnforced");
     let is_so = world.processes.iter().any(|process| !process.enforced);
     if !world.processes.is_empty() && is_told != is_so {
@@ -41,18 +41,22 @@ fn check_silence(agent: &Agent) -> Result<(), String> {
         return Ok(());
     };
     let record = &plan.record;
-    let launch = record.launch.as_ref();
+    let launch = record.launches.present();
     let is_awaited = launch.is_some_and(|launch| launch.running_at.is_some())
-        && record.end.is_none()
+        && record.report.end.is_none()
         && record.orders.stop.is_none()
-        && record.deletion.is_none()
-        && record.stop.is_none()
-        && record.probes.unhealthy.is_none();
+        && record.report.deletion.is_none()
+        && record.report.stop.is_none()
+        && record.report.probes.unhealthy.is_none();
     let vmms = observed.vmms.present().map_or(&[][..], Vec::as_slice);
     let is_silent = vmms
         .iter()
-        .any(|vmm| vmm.incarnation == record.incarnation && vmm.machine.is_unknown());
-    let ready = record.conditions.iter().find(|it| it.kind == "Ready");
+        .any(|vmm| vmm.incarnation == record.launches.incarnation() && vmm.machine.is_unknown());
+    let ready = record
+        .report
+        .conditions
+        .iter()
+        .find(|it| it.kind == "Ready");
     let is_told = ready
         .is_some_and(|it| it.status == ConditionStatus::Unknown && it.reason == "VmmNotAnswering");
     if is_awaited && is_silent && !is_told {
@@ -92,7 +96,7 @@ impl Watcher {
         }
         if !world.processes.is_empty()
             && world.disk.object_exists
-            && world.disk.record.room.is_none()
+            && world.disk.record.allocations.room.is_none()
         {
             return Err(String::from("a VMM lives and has no room on the node"));
         }
@@ -107,11 +111,11 @@ impl Watcher {
     /// Whatever was stored or promised is still there.
     fn check_store(&mut self, world: &World) -> Result<(), String> {
         let record = &world.disk.record;
-        let before = std::mem::replace(&mut self.incarnation, record.incarnation);
-        if record.incarnation < before {
+        let before = std::mem::replace(&mut self.incarnation, record.launches.incarnation());
+        if record.launches.incarnation() < before {
             return Err(format!(
                 "incarnation {before} was stored, and {} is there",
-                record.incarnation
+                record.launches.incarnation()
             ));
         }
         let said = |orders: &Orders| {
@@ -146,6 +150,7 @@ impl Watcher {
             ));
         }
         let ended = record
+            .report
             .end
             .as_ref()
             .map(|end| (end.phase, end.reason.clone()));
@@ -176,7 +181,7 @@ impl Watcher {
                     },
                 ));
             }
-            if record.unpauses_done != record.orders.unpauses {
+            if record.report.unpauses_done != record.orders.unpauses {
                 return Err(String::from("an unpause was never carried out"));
             }
         }

@@ -1,6 +1,6 @@
 //! What people ask of the VMI, and what they may then expect.
 
-use agent_plan::{Millis, Order, Record, order};
+use agent_plan::{Millis, Order, Orders, Record, order};
 
 use super::world::{Asked, GRACE, World};
 
@@ -47,8 +47,11 @@ impl World {
                 self.asked.stop.get_or_insert(self.now);
             }
             self.promised = orders.clone();
-            record.orders = orders;
-            self.disk.record = record;
+            self.disk.record.orders = Orders {
+                // An earlier release does not know of it.
+                clock: orders.clock.clone().filter(|_| !self.older),
+                ..orders
+            };
         }
     }
 

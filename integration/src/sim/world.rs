@@ -192,7 +192,7 @@ impl World {
 
     /// Whether there is room for the VMI. Others take it again and again, until calm.
     pub(crate) fn room(&self, record: &Record) -> Reservation {
-        if let Some(claim) = &record.room {
+        if let Some(claim) = &record.allocations.room {
             return Reservation::Granted(claim.clone());
         }
         let quiet = self.now >= EPOCH.plus(STORM);
@@ -398,7 +398,7 @@ impl World {
             boots: u64::try_from(self.booted.len()).unwrap_or(u64::MAX),
             gone: u64::from(self.gone),
             running: u64::from(running),
-            ended: u64::from(!self.gone && self.disk.record.end.is_some()),
+            ended: u64::from(!self.gone && self.disk.record.report.end.is_some()),
             weather: self.weather.seen,
         }
     }

@@ -22,8 +22,8 @@ impl Asked {
     ) {
         asked.send_if_modified(|asked| {
             let before = asked.as_ref();
-            let known = |asked: &Self| (asked.running_since, asked.record.incarnation);
-            if before.map(known) == since.map(|since| (since, record.incarnation)) {
+            let known = |asked: &Self| (asked.running_since, asked.record.launches.incarnation());
+            if before.map(known) == since.map(|since| (since, record.launches.incarnation())) {
                 return false;
             }
             *asked = since.map(|running_since| Self {

@@ -68,7 +68,7 @@ impl CredentialsWatch {
     /// Copies the outcome since this agent started into the record, which keeps that of the agent before until then.
     pub(super) fn note(&self, record: &mut Record) {
         if let Some(said) = &*self.said.locked() {
-            record.credentials = Some(said.clone());
+            record.report.credentials = Some(said.clone());
         }
     }
 }

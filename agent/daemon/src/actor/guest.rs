@@ -64,19 +64,19 @@ impl GuestWatch {
 
     /// Copies the guest's reports since this agent started into the record, which keeps those of the agent before until then.
     pub(super) fn note(&self, record: &mut Record) {
-        if record.end.is_some() {
+        if record.report.end.is_some() {
             return;
         }
         let told = self.told.locked();
         if let Some(sighting) = &told.sighting {
-            record.seen.clone_from(&sighting.addresses);
-            record.judged.clone_from(&sighting.judged);
+            record.report.seen.clone_from(&sighting.addresses);
+            record.report.judged.clone_from(&sighting.judged);
         }
         match &told.agent {
             Report::None => {}
-            Report::Heard(told) => record.guest = Some(GuestTold::clone(told)),
+            Report::Heard(told) => record.report.guest = Some(GuestTold::clone(told)),
             Report::Gone => {
-                if let Some(guest) = &mut record.guest {
+                if let Some(guest) = &mut record.report.guest {
                     guest.answers = false;
                 }
             }

@@ -2,7 +2,7 @@
 
 use agent_domain::PodPool;
 use agent_host::Host;
-use agent_plan::{BootId, PlanEvent, Record, Timestamp};
+use agent_plan::{PlanEvent, Record, Timestamp};
 use agent_sources::ObjectRef;
 use agent_store::{StoreError, Transaction};
 use tracing::info;
@@ -10,11 +10,11 @@ use tracing::info;
 use super::{Actor, Next};
 use crate::error::WriteError;
 use crate::object::FINALIZER;
-use crate::{clock, object, pods, status};
+use crate::{object, pods, status};
 
 impl<H: Host> Actor<H> {
-    /// Stores the record, the status that follows from it and events, all or nothing; and leases the guest an address of a pool.
-    /// `false`: that has none any more, and nothing was stored.
+    /// Stores what was done and seen, the status that follows from it and events, all or nothing; and leases the guest an
+    /// address of a pool. `false`: that has none any more, and nothing was stored.
     pub(super) fn store(
         &mut self,
         target: &ObjectRef,
@@ -30,10 +30,11 @@ impl<H: Host> Actor<H> {
             {
                 return Ok(false);
             }
-            let boot_id = &self.agent.facts.boot_id;
-            transaction.put_record(&with_orders(transaction, record, boot_id)?)?;
             let key = object::key(target);
-            if let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) {
+            let row = transaction.object(&key)?;
+            let row = row.filter(|row| row.uid == self.uid);
+            put_parts(transaction, record, row.is_some())?;
+            if let Some(row) = row {
                 let mut object = object::vmi(&row)?;
                 let before = object.status.take().unwrap_or_default();
                 let after = status::project(before.clone(), record, vmi, &self.agent.node_name());
@@ -62,8 +63,8 @@ impl<H: Host> Actor<H> {
 
     fn log_phase(&self, record: &Record) {
         let phase = record.phase().as_str();
-        let incarnation = record.incarnation;
-        match &record.end {
+        let incarnation = record.launches.incarnation();
+        match &record.report.end {
             Some(end) => info!(phase, incarnation, reason = end.reason, "{}", end.message),
             None => info!(phase, incarnation, "phase reached"),
         }
@@ -106,17 +107,20 @@ impl<H: Host> Actor<H> {
     }
 }
 
-/// The record to store: what was ordered since it was read stays.
-fn with_orders(
-    transaction: &Transaction<'_>,
+/// Stores the parts of a record that its actor writes; orders are not among them. Of an object that is gone nothing is kept.
+fn put_parts(
+    transaction: &mut Transaction<'_>,
     record: &Record,
-    boot_id: &BootId,
-) -> Result<Record, StoreError> {
-    let mut record = record.clone();
-    if let Some(mut stored) = transaction.record(&record.id.uid)? {
-        clock::follow(&mut stored, boot_id);
-        clock::follow(&mut record, boot_id);
-        record.orders = stored.orders;
+    is_there: bool,
+) -> Result<(), StoreError> {
+    let uid = record.id.uid.as_str();
+    if transaction.has_record(uid)? {
+        transaction.put_launches(uid, &record.launches)?;
+        transaction.put_allocations(uid, &record.allocations)?;
+        return transaction.put_report(uid, &record.report);
     }
-    Ok(record)
+    if is_there {
+        transaction.begin_record(record)?;
+    }
+    Ok(())
 }

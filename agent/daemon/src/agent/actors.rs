@@ -48,7 +48,7 @@ impl<H: Host> Agent<H> {
         let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
             return Ok(());
         };
-        let claim = match (&record.room, &record.end) {
+        let claim = match (&record.allocations.room, &record.report.end) {
             (Some(claim), _) => claim.clone(),
             (None, Some(_)) => return Ok(()),
             // What this release cannot read keeps what it has; how much nobody can tell.
@@ -61,7 +61,7 @@ impl<H: Host> Agent<H> {
             uid: row.uid.clone(),
             since: accepted_at(&record),
             claim,
-            holds: record.room.is_some() || record.launch.is_some(),
+            holds: record.allocations.room.is_some() || record.launches.present().is_some(),
         });
         Ok(())
     }

@@ -63,12 +63,12 @@ impl<H: Host> Agent<H> {
         let mut left = 0;
         for guest in self.guests()? {
             let record = &guest.record;
-            let is_gone = record.end.is_some() && record.room.is_none();
+            let is_gone = record.report.end.is_some() && record.allocations.room.is_none();
             if is_gone || !record.may_have_run() {
                 continue;
             }
             left += 1;
-            if record.end.is_none() && !guest.is_deleting() && is_due(&guest, longest, now) {
+            if record.report.end.is_none() && !guest.is_deleting() && is_due(&guest, longest, now) {
                 self.end_guest(&guest, longest)?;
             }
         }

@@ -220,7 +220,12 @@ impl GuestMetrics {
             labels.extend(found.map(|value| (word.into(), value.clone())));
         }
         labels.push(("guest_os_machine".into(), String::from("q35")));
-        let os = guest.record.guest.as_ref().and_then(|told| told.os.clone());
+        let os = guest
+            .record
+            .report
+            .guest
+            .as_ref()
+            .and_then(|told| told.os.clone());
         let os = os.unwrap_or_default();
         for (word, told) in [
             ("kernel_release", os.kernel_release),

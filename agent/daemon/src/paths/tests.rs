@@ -63,7 +63,7 @@ impl Fixture {
         let id = crate::apply::id(&metadata);
         self.ledger
             .write::<_, StoreError, _>(|transaction| {
-                transaction.put_record(&Record::new(id, Timestamp(0)))?;
+                transaction.begin_record(&Record::new(id, Timestamp(0)))?;
                 let row = object::row(vmi, transaction.next_version());
                 transaction.put(&object::key(&object::vmi_ref(&metadata)), row)
             })

@@ -126,15 +126,15 @@ mod tests {
         let mut record = Record::new(id, Timestamp(0));
         for phase in [Phase::Scheduling, Phase::Scheduled, Phase::Running] {
             let at = Timestamp(0);
-            record.phases.push(PhaseEntry { phase, at });
+            record.report.phases.push(PhaseEntry { phase, at });
         }
-        record.pod = Some(POOL);
-        record.links_down = Some([String::from("lan")].into());
+        record.allocations.pod = Some(POOL);
+        record.report.links_down = Some([String::from("lan")].into());
         let seen = ["10.77.0.2", "fd00:77::2"].map(|text| text.parse().unwrap());
-        record.seen = [String::from("default"), String::from("lan")]
+        record.report.seen = [String::from("default"), String::from("lan")]
             .map(|name| (name, seen.to_vec()))
             .into();
-        record.guest = Some(GuestTold {
+        record.report.guest = Some(GuestTold {
             answers: true,
             os: None,
             interfaces,

@@ -9,7 +9,7 @@ use proto_node::vmi::VirtualMachineInstanceStatus;
 /// Shows the guest's addresses of the pod network: others reach it there, whatever it says of itself.
 pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
     let is_used = record.phase() >= Phase::Scheduled;
-    let Some(address) = record.pod.filter(|_| is_used) else {
+    let Some(address) = record.allocations.pod.filter(|_| is_used) else {
         return;
     };
     let Some((index, attachment)) = vmi.pod_interface() else {

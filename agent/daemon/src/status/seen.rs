@@ -12,7 +12,7 @@ const NEIGHBOURS: &str = "neighbour-table";
 pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
     // Interfaces that the spec does not have come after those that it has.
     for (interface, shown) in vmi.interfaces.iter().zip(&mut status.interfaces) {
-        let seen = record.seen.get(interface.name.as_str());
+        let seen = record.report.seen.get(interface.name.as_str());
         let Some(seen) = seen.filter(|seen| !seen.is_empty()) else {
             continue;
         };

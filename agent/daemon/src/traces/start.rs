@@ -99,7 +99,7 @@ impl StartTrace {
     pub(crate) fn end_round(&mut self) -> Option<Box<Open>> {
         let open = self.open.as_mut()?;
         open.end_round();
-        if let Some(end) = open.record.end.clone() {
+        if let Some(end) = open.record.report.end.clone() {
             fail(&mut open.span, end.reason, end.message);
             open.is_over = true;
             self.open = None;
@@ -114,7 +114,7 @@ impl Open {
     /// Nothing for a VMI that runs or has ended, and for one that has no trace.
     fn of(traces: &Traces, metadata: &ObjectMeta, record: &Record) -> Option<Box<Self>> {
         let parent = metadata.annotations.get(ANNOTATION)?;
-        if record.phase() >= Phase::Running || record.end.is_some() {
+        if record.phase() >= Phase::Running || record.report.end.is_some() {
             return None;
         }
         let pipeline = traces.pipeline()?;
@@ -173,7 +173,7 @@ impl Open {
     /// Ends the trace with what the VMM tells of itself; nothing when it does not answer.
     pub(crate) async fn conclude<H: Host>(mut self: Box<Self>, host: &H) {
         let phases = timeline::ask(host, &self.record).await;
-        for (piece, action) in timeline::pieces(&phases, self.record.launch.as_ref()) {
+        for (piece, action) in timeline::pieces(&phases, self.record.launches.present()) {
             let parent = self.actions.get(action);
             let parent = parent.map_or_else(|| self.context.clone(), within);
             piece.send(&self.pipeline.tracer, &self.calendar, &parent);
@@ -193,7 +193,7 @@ impl Open {
     }
 
     fn note_counts(&mut self) {
-        let incarnation = i64::try_from(self.record.incarnation).unwrap_or(i64::MAX);
+        let incarnation = i64::try_from(self.record.launches.incarnation()).unwrap_or(i64::MAX);
         self.span.set_attributes([
             KeyValue::new("kvmlet.rounds", i64::from(self.rounds)),
             KeyValue::new("kvmlet.incarnation", incarnation),

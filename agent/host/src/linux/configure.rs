@@ -269,6 +269,7 @@ impl LinuxHost {
             return Ok(None);
         }
         let cid = record
+            .allocations
             .vsock_cid
             .ok_or_else(|| fatal("NoVsockAddress", "the VMI has no vsock address"))?;
         let dir = self.layout.run_of_vmm(uid, incarnation);
@@ -371,8 +372,12 @@ impl LinuxHost {
         let opened = opened.await?;
         let launch = Launch {
             incarnation,
-            places: &record.pci,
-            cpus: record.room.as_ref().and_then(|room| room.cpus.as_ref()),
+            places: &record.allocations.pci,
+            cpus: record
+                .allocations
+                .room
+                .as_ref()
+                .and_then(|room| room.cpus.as_ref()),
             generation_id: generation_id()
                 .map_err(|error| host_failure(&error, Path::new("/dev/urandom")))?,
         };

@@ -34,7 +34,7 @@ const OFFLINE: &str = "Guest agent is offline";
 impl LinuxHost {
     pub(super) async fn guest_told(&self, record: &Record) -> Result<GuestTold, String> {
         let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let turn = self.agent_turn(&uid);
         let _turn = turn.lock().await;
         let asked = async {
@@ -89,7 +89,7 @@ impl LinuxHost {
     ) -> Result<GuestInfo, VerbError> {
         let uid =
             PathUid::new(&record.id.uid).map_err(|error| VerbError::Vmm(error.to_string()))?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let turn = self.agent_turn(&uid);
         let asked = async {
             // A probe may have its turn for long: waiting for that is part of the time.
@@ -108,7 +108,7 @@ impl LinuxHost {
         credentials: &GuestCredentials,
     ) -> Result<(), String> {
         let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let turn = self.agent_turn(&uid);
         let _turn = turn.lock().await;
         let set = async {

@@ -86,6 +86,7 @@ impl LinuxHost {
     ) -> Result<GuestAddress, NoAddress> {
         let other = |why: &str| NoAddress::Other(why.to_owned());
         let given = record
+            .allocations
             .pod
             .ok_or_else(|| other("the guest has no address of the pod network"))?;
         let settings = self.settings();
@@ -168,7 +169,7 @@ impl LinuxHost {
         interface: &Interface,
         patience: Duration,
     ) -> Result<Vec<IpAddr>, String> {
-        let dir = self.layout.run_of_vmm(uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(uid, record.launches.incarnation());
         let turn = self.agent_turn(uid);
         let _turn = turn.lock().await;
         let asked = async {

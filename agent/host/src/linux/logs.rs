@@ -37,8 +37,8 @@ impl LinuxHost {
         if run == Run::Previous {
             return self.previous(&uid, record);
         }
-        let path = self.layout.console_log(&uid, record.incarnation);
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let path = self.layout.console_log(&uid, record.launches.incarnation());
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         for _ in 0..ATTEMPTS {
             let before = self.logged(&uid, &dir).await;
             let mut log = open_end(&path)?;
@@ -61,7 +61,7 @@ impl LinuxHost {
         from: u64,
     ) -> Result<Printed, LogsError> {
         let uid = path_uid(record)?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let response = self
             .read_console(&uid, &dir, from)
             .await
@@ -115,7 +115,7 @@ impl LinuxHost {
         let earlier = earlier
             .into_iter()
             .rev()
-            .filter(|incarnation| *incarnation < record.incarnation)
+            .filter(|incarnation| *incarnation < record.launches.incarnation())
             .map(|incarnation| self.layout.console_log(uid, incarnation));
         for path in earlier {
             if file_bytes(&path)? > 0 {

@@ -42,7 +42,7 @@ impl LinuxHost {
         // Processes before exit records: a VMM that ends in between has left its record by then.
         let vmms = self.living_vmms(&uid, look).await;
         let vmms_are_gone = matches!(vmms, Ok(None));
-        let exit = self.exit_record(&uid, look.record.incarnation, vmms_are_gone);
+        let exit = self.exit_record(&uid, look.record.launches.incarnation(), vmms_are_gone);
         let holdings = self.holdings(&uid).map_err(|error| error.to_string());
         Observed {
             boot_id: observation(boot_id, look.now),
@@ -57,10 +57,12 @@ impl LinuxHost {
 
     /// Looks at the console of a guest that firmware boots.
     fn stands_still(&self, uid: &PathUid, look: Look<'_>) -> Answer<StandsStill> {
-        if look.record.firmware.is_none() {
+        if look.record.report.firmware.is_none() {
             return Ok(None);
         }
-        let log = self.layout.console_log(uid, look.record.incarnation);
+        let log = self
+            .layout
+            .console_log(uid, look.record.launches.incarnation());
         firmware::stands_still(&log)
             .map_err(|error| format!("the console's log cannot be read: {error}"))
     }
@@ -76,8 +78,8 @@ impl LinuxHost {
         }
         let recorded = look
             .record
-            .launch
-            .as_ref()
+            .launches
+            .present()
             .and_then(|launch| launch.identity.as_ref());
         if let Some(identity) = recorded
             && !found.iter().any(|vmm| vmm.identity == *identity)
@@ -85,7 +87,12 @@ impl LinuxHost {
         {
             // Somebody removed its run directory; it is there nevertheless.
             let machine = Err("its control socket is gone".to_owned());
-            found.push(self.observed(look.record.incarnation, identity, machine, look.now));
+            found.push(self.observed(
+                look.record.launches.incarnation(),
+                identity,
+                machine,
+                look.now,
+            ));
         }
         Ok((!found.is_empty()).then_some(found))
     }

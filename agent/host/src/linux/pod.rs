@@ -111,6 +111,7 @@ impl LinuxHost {
         };
         let failed = |why: String| retry(NOT_READY, format!("pod network: {why}"));
         let address = record
+            .allocations
             .pod
             .ok_or_else(|| failed("the VMI has no address".to_owned()))?;
         let card = vmi.interfaces.get(index);
@@ -205,7 +206,7 @@ impl LinuxHost {
         record: &Record,
     ) -> Result<Option<Ipv6Addr>, String> {
         let error = |error: io::Error| error.to_string();
-        let file = PodFile::read(&self.layout.run_of_vmm(uid, record.incarnation));
+        let file = PodFile::read(&self.layout.run_of_vmm(uid, record.launches.incarnation()));
         let Some(file) = file.map_err(error)? else {
             return Ok(None);
         };
@@ -214,7 +215,7 @@ impl LinuxHost {
         let (Some(address), Some(v4), Some(v6)) = offered else {
             return Ok(None);
         };
-        let identity = record.launch.as_ref();
+        let identity = record.launches.present();
         let identity = identity.and_then(|launch| launch.identity.as_ref());
         let (namespace, _vmm) = namespace_of(identity.ok_or("it has no VMM")?)?;
         let alone = pod::speaks_ipv6_alone((namespace, pod::TAP), v4.address, v6.address).await;

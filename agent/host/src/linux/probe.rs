@@ -56,7 +56,7 @@ impl LinuxHost {
         probe: &Probe,
         command: Option<&[String]>,
     ) -> ProbeAnswer {
-        let dir = self.layout.run_of_vmm(uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(uid, record.launches.incarnation());
         let turn = self.agent_turn(uid);
         let _turn = turn.lock().await;
         let asked = async {

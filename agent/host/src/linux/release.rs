@@ -47,7 +47,9 @@ impl LinuxHost {
                         .map_err(|error| failed(format!("{}: {error}", dir.display())))?;
                 }
                 Holding::RunDir => {
-                    if let Err(error) = self.keep_log(uid, &record.id, record.incarnation) {
+                    if let Err(error) =
+                        self.keep_log(uid, &record.id, record.launches.incarnation())
+                    {
                         // A request for this log then gets the error that nothing is kept.
                         tracing::warn!(%error, "the console log of a VMI that goes cannot be kept");
                     }

@@ -31,7 +31,7 @@ impl LinuxHost {
         let uid =
             PathUid::new(&record.id.uid).map_err(|error| ConsoleError::Vmm(error.to_string()))?;
         let mut connection = self
-            .connect(&uid, record.incarnation)
+            .connect(&uid, record.launches.incarnation())
             .await
             .map_err(|failure| match failure.reason.as_str() {
                 "VmmGone" => ConsoleError::NotRunning,
@@ -70,7 +70,7 @@ impl LinuxHost {
             _ => VerbError::Vmm(failure.message),
         };
         let mut connection = self
-            .connect(&uid, record.incarnation)
+            .connect(&uid, record.launches.incarnation())
             .await
             .map_err(failed)?;
         let status = connection.hello().status.as_ref();
@@ -87,7 +87,7 @@ impl LinuxHost {
 
     pub(super) async fn reboot_guest(&self, record: &Record) -> Result<(), VerbError> {
         let uid = uid_of(record)?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let turn = self.agent_turn(&uid);
         // Probes may take long; whoever asked for this does not wait for them.
         let Ok(_turn) = timeout(TURN, turn.lock()).await else {

@@ -10,7 +10,10 @@ use crate::layout::PathUid;
 impl LinuxHost {
     pub(super) async fn reached_phases(&self, record: &Record) -> Option<Vec<ReachedPhase>> {
         let uid = PathUid::new(&record.id.uid).ok()?;
-        let mut connection = self.connect(&uid, record.incarnation).await.ok()?;
+        let mut connection = self
+            .connect(&uid, record.launches.incarnation())
+            .await
+            .ok()?;
         let asked = connection.ask(Kind::GetTimeline(v1::GetTimeline {})).await;
         let phases = asked.ok()?.timeline.into_iter();
         let phases = phases.map(|phase| ReachedPhase {

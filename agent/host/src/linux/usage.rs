@@ -34,9 +34,9 @@ impl LinuxHost {
     /// See [`Host::usage`](crate::Host::usage).
     pub(super) async fn figures(&self, vmi: &Vmi, record: &Record) -> Option<Usage> {
         let uid = PathUid::new(&record.id.uid).ok()?;
-        let identity = record.launch.as_ref()?.identity.clone()?;
-        let dir = self.layout.run_of_vmm(&uid, record.incarnation);
-        let asked = tokio::time::timeout(PATIENCE, ask(&dir, vmi, &record.pci)).await;
+        let identity = record.launches.present()?.identity.clone()?;
+        let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
+        let asked = tokio::time::timeout(PATIENCE, ask(&dir, vmi, &record.allocations.pci)).await;
         let vmm = match asked {
             Ok(Ok(machine)) => VmmReply::Answer(Box::new(machine)),
             Ok(Err(error)) => VmmReply::Silent(chain(&error)),

@@ -33,14 +33,14 @@ impl LinuxHost {
             return;
         };
         let Some(identity) = record
-            .launch
-            .as_ref()
+            .launches
+            .present()
             .and_then(|launch| launch.identity.clone())
         else {
             return;
         };
-        let incarnation = record.incarnation;
-        if record.pod.is_some() {
+        let incarnation = record.launches.incarnation();
+        if record.allocations.pod.is_some() {
             let about = Answering {
                 identity: identity.clone(),
                 wake: Arc::clone(&wake),
@@ -55,7 +55,10 @@ impl LinuxHost {
             }
             watch.task.abort();
         }
-        let broker = record.vsock_cid.map(|_| Arc::clone(&vmi.broker));
+        let broker = record
+            .allocations
+            .vsock_cid
+            .map(|_| Arc::clone(&vmi.broker));
         let release = Arc::default();
         let watched = Watched {
             incarnation,

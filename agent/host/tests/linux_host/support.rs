@@ -212,24 +212,23 @@ pub fn record(uid: &str, incarnation: u64) -> Record {
         namespace: "default".to_owned(),
         name: "web".to_owned(),
     };
-    Record {
-        incarnation,
-        ..Record::new(id, Timestamp(0))
-    }
+    let mut record = Record::new(id, Timestamp(0));
+    record.launches = [(incarnation, None)].into_iter().collect();
+    record
 }
 
 /// The record after a start.
 pub fn launched(uid: &str, incarnation: u64, identity: &VmmIdentity) -> Record {
-    Record {
-        launch: Some(Launch {
-            boot_id: identity.boot_id.clone(),
-            intended_at: Timestamp(0),
-            identity: Some(identity.clone()),
-            boot_intended_at: None,
-            running_at: None,
-        }),
-        ..record(uid, incarnation)
-    }
+    let launch = Launch {
+        boot_id: identity.boot_id.clone(),
+        intended_at: Timestamp(0),
+        identity: Some(identity.clone()),
+        boot_intended_at: None,
+        running_at: None,
+    };
+    let mut record = record(uid, incarnation);
+    record.launches.begin(incarnation, launch);
+    record
 }
 
 pub async fn observe(host: &LinuxHost, record: &Record) -> Observed {
@@ -247,8 +246,8 @@ pub async fn execute(
     action: Action,
 ) -> Result<Completed, Failure> {
     let mut record = record(vmi.uid.as_str(), incarnation);
-    record.pci.complete(&PciDemand::of(vmi));
-    record.vsock_cid = vmi.vsock.then_some(VSOCK_CID);
+    record.allocations.pci.complete(&PciDemand::of(vmi));
+    record.allocations.vsock_cid = vmi.vsock.then_some(VSOCK_CID);
     host.execute(&action, vmi, &record).await
 }
 

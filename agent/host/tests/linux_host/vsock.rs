@@ -67,7 +67,7 @@ async fn both_ways() -> Outcome {
     // The next agent's broker takes over; the actor is woken when it is there.
     let host = dirs.host().await;
     let mut launched = launched(UID, 1, &identity);
-    launched.vsock_cid = Some(VSOCK_CID);
+    launched.allocations.vsock_cid = Some(VSOCK_CID);
     let wake = Arc::new(Notify::new());
     host.watch(&launched, wake.clone());
     tokio::time::timeout(Duration::from_secs(20), wake.notified()).await?;

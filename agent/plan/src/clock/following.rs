@@ -2,72 +2,90 @@
 
 use super::{ClockMark, Heard};
 use crate::lease::BootTime;
+use crate::orders::Orders;
 use crate::record::Record;
 use crate::time::{Millis, Timestamp};
 
 /// A smaller difference is none: the two clocks are read one after the other.
 const TOLERANCE: Millis = Millis::from_secs(1);
 
+impl ClockMark {
+    /// Has a mark follow the wall clock. The answer: by how much that was set since the last time, in the same boot.
+    fn follow(known: &mut Option<Self>, wall: Timestamp, boot: &BootTime) -> Option<Millis> {
+        let mark = |set_at| Self {
+            boot_id: boot.boot_id.clone(),
+            began_at: Timestamp(wall.0.saturating_sub(boot.at.0)),
+            set_at,
+        };
+        let Some(before) = known.as_ref().filter(|known| known.boot_id == boot.boot_id) else {
+            *known = Some(mark(None));
+            return None;
+        };
+        let set = mark(Some(wall));
+        let by = Millis(set.began_at.0.saturating_sub(before.began_at.0));
+        if by.0.abs() < TOLERANCE.0 {
+            return None;
+        }
+        *known = Some(set);
+        Some(by)
+    }
+}
+
+impl Orders {
+    /// Notes where the wall clock stands, and shifts the times that deadlines are computed from when it was set.
+    fn follow_clock(&mut self, wall: Timestamp, boot: &BootTime) {
+        if let (Some(by), Some(stop)) = (
+            ClockMark::follow(&mut self.clock, wall, boot),
+            &mut self.stop,
+        ) {
+            stop.requested_at = stop.requested_at.plus(by);
+        }
+    }
+}
+
 impl Record {
     /// Notes where the wall clock stands. When it was set since the last time, in the same boot, times that deadlines
     /// are computed from are shifted by as much. Times that are only shown stay: they were right when they were noted.
+    ///
+    /// Orders follow by a mark of their own: whoever stores the one does not store the other.
     pub fn follow_clock(&mut self, wall: Timestamp, boot: &BootTime) {
-        let began_at = Timestamp(wall.0.saturating_sub(boot.at.0));
-        let known = self.clock.as_ref();
-        let Some(known) = known.filter(|known| known.boot_id == boot.boot_id) else {
-            self.clock = Some(ClockMark {
-                boot_id: boot.boot_id.clone(),
-                began_at,
-                set_at: None,
-            });
-            return;
-        };
-        let by = Millis(began_at.0.saturating_sub(known.began_at.0));
-        if by.0.abs() < TOLERANCE.0 {
-            return;
+        self.orders.follow_clock(wall, boot);
+        if let Some(by) = ClockMark::follow(&mut self.report.clock, wall, boot) {
+            for at in self.deadline_bases() {
+                *at = at.plus(by);
+            }
         }
-        for at in self.deadline_bases() {
-            *at = at.plus(by);
-        }
-        self.clock = Some(ClockMark {
-            boot_id: boot.boot_id.clone(),
-            began_at,
-            set_at: Some(wall),
-        });
     }
 
-    /// Every time that the planner compares with the present.
+    /// Every time that the planner compares with the present, but for those of orders.
     fn deadline_bases(&mut self) -> impl Iterator<Item = &mut Timestamp> {
-        let stop = self.stop.as_mut().into_iter().flat_map(|stop| {
+        let report = &mut self.report;
+        let stop = report.stop.as_mut().into_iter().flat_map(|stop| {
             let since = std::iter::once(&mut stop.since);
             since.chain(stop.hard_since.as_mut())
         });
-        let launch = self.launch.as_mut();
-        let end = self.end.as_mut();
-        stop.chain(
-            self.orders
-                .stop
-                .as_mut()
-                .map(|order| &mut order.requested_at),
-        )
-        .chain(self.deletion.as_mut().map(|heard| &mut heard.since))
-        .chain(self.failures.retry_at.as_mut())
-        .chain(launch.and_then(|launch| launch.running_at.as_mut()))
-        .chain(end.and_then(|end| end.reaping_since.as_mut()))
-        .chain(self.firmware.as_mut().map(|watch| &mut watch.since))
-        .chain(self.probes.unhealthy.as_mut().map(|it| &mut it.at))
+        let launch = self.launches.present_mut();
+        let end = report.end.as_mut();
+        stop.chain(report.deletion.as_mut().map(|heard| &mut heard.since))
+            .chain(report.failures.retry_at.as_mut())
+            .chain(launch.and_then(|launch| launch.running_at.as_mut()))
+            .chain(end.and_then(|end| end.reaping_since.as_mut()))
+            .chain(report.firmware.as_mut().map(|watch| &mut watch.since))
+            .chain(report.probes.unhealthy.as_mut().map(|it| &mut it.at))
     }
 
     /// Takes notice of a deletion, once. A request is a moment older than the look that finds it; when the clock was
     /// found to have been set with this very look, nobody can tell by how much, and its time begins now.
     pub(crate) fn hear_deletion(&mut self, requested_at: Timestamp, now: Timestamp) {
         if self
+            .report
             .deletion
             .is_some_and(|heard| heard.requested_at == requested_at)
         {
             return;
         }
         let was_set = self
+            .report
             .clock
             .as_ref()
             .is_some_and(|mark| mark.set_at == Some(now));
@@ -76,7 +94,7 @@ impl Record {
         } else {
             requested_at
         };
-        self.deletion = Some(Heard {
+        self.report.deletion = Some(Heard {
             requested_at,
             since,
         });
@@ -110,7 +128,7 @@ mod tests {
             grace: Millis::from_secs(30),
             cause: StopCause::Request,
         });
-        record.stop = Some(StopProgress {
+        record.report.stop = Some(StopProgress {
             since: WALL,
             pressed_at: Some(WALL),
             hard_since: None,
@@ -125,11 +143,14 @@ mod tests {
             let mut record = ending();
             let now = WALL.plus(Millis::from_secs(10 + jump));
             record.follow_clock(now, &boot(1, 110));
-            let stop = record.stop.clone().expect("is being ended");
+            let stop = record.report.stop.clone().expect("is being ended");
             assert_eq!(now.since(stop.since), Millis::from_secs(10));
             let order = record.orders.stop.expect("was asked for");
             assert_eq!(now.since(order.requested_at), Millis::from_secs(10));
-            assert_eq!((stop.pressed_at, record.phases[0].at), (Some(WALL), WALL));
+            assert_eq!(
+                (stop.pressed_at, record.report.phases[0].at),
+                (Some(WALL), WALL)
+            );
             // Once.
             let before = record.clone();
             record.follow_clock(now, &boot(1, 110));
@@ -138,14 +159,28 @@ mod tests {
     }
 
     #[test]
+    fn orders_follow_whether_they_are_stored_with_the_rest_or_not() {
+        let mut record = ending();
+        let stored = record.orders.clone();
+        let now = WALL.plus(Millis::from_secs(3610));
+        record.follow_clock(now, &boot(1, 110));
+        let followed = record.orders.stop;
+        // The actor stores the rest, and reads both again.
+        record.orders = stored;
+        let rest = record.report.clone();
+        record.follow_clock(now, &boot(1, 110));
+        assert_eq!((record.orders.stop, record.report), (followed, rest));
+    }
+
+    #[test]
     fn a_clock_that_is_not_set_and_another_boot_move_nothing() {
         let mut record = ending();
         record.follow_clock(Timestamp(WALL.0 + 60_999), &boot(1, 160));
         assert_eq!(record, ending());
         record.follow_clock(Timestamp(WALL.0 + 900_000), &boot(2, 3));
-        assert_eq!(record.stop, ending().stop);
+        assert_eq!(record.report.stop, ending().report.stop);
         assert_eq!(
-            record.clock.map(|mark| mark.boot_id),
+            record.report.clock.map(|mark| mark.boot_id),
             Some(BootId(String::from("boot-2")))
         );
     }
@@ -157,10 +192,10 @@ mod tests {
         let now = WALL.plus(Millis::from_secs(3600));
         record.follow_clock(now, &boot(1, 106));
         record.hear_deletion(asked_at, now);
-        assert_eq!(record.deletion.map(|heard| heard.since), Some(now));
+        assert_eq!(record.report.deletion.map(|heard| heard.since), Some(now));
         let later = now.plus(Millis::from_secs(2));
         record.follow_clock(later, &boot(1, 108));
         record.hear_deletion(asked_at, later);
-        assert_eq!(record.deletion.map(|heard| heard.since), Some(now));
+        assert_eq!(record.report.deletion.map(|heard| heard.since), Some(now));
     }
 }

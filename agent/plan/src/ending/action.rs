@@ -46,30 +46,30 @@ fn succeed(
             None
         }
         (Action::StartVmm { incarnation }, Completed::Started(identity))
-            if *incarnation == record.incarnation =>
+            if *incarnation == record.launches.incarnation() =>
         {
-            if let Some(launch) = &mut record.launch {
+            if let Some(launch) = record.launches.present_mut() {
                 launch.identity.get_or_insert_with(|| identity.clone());
             }
             None
         }
         (Action::PressPowerButton { .. }, _) => {
-            record.stop.as_mut()?.pressed_at.get_or_insert(now);
+            record.report.stop.as_mut()?.pressed_at.get_or_insert(now);
             Some(normal("ShuttingDown", "Signaled Graceful Shutdown"))
         }
         (Action::PauseVmm { .. }, _) => Some(normal("Paused", PAUSED_EVENT)),
         (Action::ResumeVmm { .. }, _) => {
-            record.unpauses_done = record.orders.unpauses;
-            if let Some(stop) = &mut record.stop {
+            record.report.unpauses_done = record.orders.unpauses;
+            if let Some(stop) = &mut record.report.stop {
                 stop.resumed_at.get_or_insert(now);
             }
             Some(normal("Unpaused", UNPAUSED_EVENT))
         }
         (Action::BootVmm { .. }, _) => {
-            let was_held = record.launch.as_ref()?.running_at.is_some();
+            let was_held = record.launches.present()?.running_at.is_some();
             was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
         }
-        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.end.is_none() => {
+        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.report.end.is_none() => {
             Some(normal("Deleted", "Signaled Deletion"))
         }
         _ => None,
@@ -106,7 +106,7 @@ fn fail(
             });
         }
     }
-    if failure.verdict == FailureClass::Fatal && record.end.is_none() {
+    if failure.verdict == FailureClass::Fatal && record.report.end.is_none() {
         return Some(conclude(
             record,
             Phase::Failed,
@@ -123,9 +123,9 @@ fn fail(
 
 /// No VMM was asked for yet under this intent, unless one was known before.
 fn withdraw_intent(record: &mut Record) {
-    let launch = record.launch.as_ref();
+    let launch = record.launches.present();
     if launch.is_some_and(|launch| launch.identity.is_none()) {
-        record.launch = None;
+        record.launches.give_up();
     }
 }
 
@@ -138,7 +138,7 @@ fn await_operation(record: &mut Record, action: &Action) {
 
 /// Looks again soon, and says so once. What is worked at counts its own failures.
 fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Option<PlanEvent> {
-    let failures = &mut record.failures;
+    let failures = &mut record.report.failures;
     failures.retry_at = Some(now.plus(LOOK_AT_PENDING));
     // What changes besides is progress.
     let before = failures.last.as_ref().map(|last| last.reason.as_str());
@@ -190,8 +190,11 @@ mod tests {
         let backs_off = pending("ImagePullBackOff", "no route");
         let (record, event) = complete(&record, &action, &backs_off, Timestamp(0));
         assert_eq!(event.unwrap().kind, EventKind::Warning);
-        assert_eq!(record.failures.count, 0);
-        assert_eq!(record.failures.retry_at, Some(Timestamp(1000)));
-        assert_eq!(record.failures.last.unwrap().reason, "ImagePullBackOff");
+        assert_eq!(record.report.failures.count, 0);
+        assert_eq!(record.report.failures.retry_at, Some(Timestamp(1000)));
+        assert_eq!(
+            record.report.failures.last.unwrap().reason,
+            "ImagePullBackOff"
+        );
     }
 }

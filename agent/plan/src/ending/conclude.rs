@@ -23,15 +23,15 @@ pub(crate) fn conclude(
     message: &str,
     now: Timestamp,
 ) -> PlanEvent {
-    if record.end.is_none() {
-        record.end = Some(End {
+    if record.report.end.is_none() {
+        record.report.end = Some(End {
             phase,
             reason: reason.to_owned(),
             message: message.to_owned(),
             at: now,
             reaping_since: None,
         });
-        record.phases.push(PhaseEntry { phase, at: now });
+        record.report.phases.push(PhaseEntry { phase, at: now });
     }
     let (kind, text) = if phase == Phase::Succeeded {
         (
@@ -60,9 +60,9 @@ pub(crate) fn conclude(
 
 /// A VMM was lost before its guest ran: a failed start, and the last one when there were too many.
 pub(crate) fn count_vmm_death(record: &mut Record, failure: Failure, now: Timestamp) -> PlanEvent {
-    record.launch = None;
-    record.failures.vmm_deaths += 1;
-    if record.failures.vmm_deaths >= MAX_VMM_DEATHS {
+    record.launches.give_up();
+    record.report.failures.vmm_deaths += 1;
+    if record.report.failures.vmm_deaths >= MAX_VMM_DEATHS {
         let message = format!(
             "{} VMMs ended before the guest ran; the last: {}",
             MAX_VMM_DEATHS, failure.message
@@ -74,7 +74,7 @@ pub(crate) fn count_vmm_death(record: &mut Record, failure: Failure, now: Timest
 
 /// Notes a failed attempt and when to try again.
 pub(super) fn count_failure(record: &mut Record, failure: Failure, now: Timestamp) -> PlanEvent {
-    let failures = &mut record.failures;
+    let failures = &mut record.report.failures;
     failures.count = failures.count.saturating_add(1);
     failures.retry_at = Some(now.plus(back_off(failures.count)));
     let message = format!("{}: {}", failure.reason, failure.message);

@@ -16,7 +16,7 @@ pub(crate) fn as_ordered(record: &Record, end: (Phase, String, String)) -> (Phas
         return end;
     };
     let (phase, reason, message) = end;
-    let progress = record.stop.as_ref();
+    let progress = record.report.stop.as_ref();
     let was_forced = progress.is_some_and(|progress| progress.hard_since.is_some());
     let is_ours = phase == Phase::Succeeded || matches!(&*reason, "Stopped" | "NodeRebooted");
     match stop.cause {

@@ -69,7 +69,7 @@ pub(crate) fn is_wanted(work: Work, record: &Record, observed: &Observed) -> boo
     match work {
         Work::BootFiles | Work::Disks => true,
         Work::Machine { incarnation } => {
-            incarnation == record.incarnation && ours(record, observed).is_some()
+            incarnation == record.launches.incarnation() && ours(record, observed).is_some()
         }
         Work::PowerButton { .. } => false,
     }

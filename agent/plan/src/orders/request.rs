@@ -91,7 +91,7 @@ pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Mi
         return Err(Misfit::NotRunning { what, phase });
     }
     let mut orders = record.orders.clone();
-    if orders.stop.is_some() || record.stop.is_some() {
+    if orders.stop.is_some() || record.report.stop.is_some() {
         return Err(Misfit::Ending);
     }
     let paused = is_paused(record);
@@ -144,9 +144,9 @@ pub fn order_stop(
 
 pub(super) fn is_paused(record: &Record) -> bool {
     let orders = &record.orders;
-    let is_about_to_go_on = orders.unpauses > record.unpauses_done;
+    let is_about_to_go_on = orders.unpauses > record.report.unpauses_done;
     let seen = |condition: &Condition| {
         condition.kind == PAUSED && condition.status == ConditionStatus::True
     };
-    orders.hold() || (!is_about_to_go_on && record.conditions.iter().any(seen))
+    orders.hold() || (!is_about_to_go_on && record.report.conditions.iter().any(seen))
 }

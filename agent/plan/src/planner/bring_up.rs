@@ -13,7 +13,7 @@ use crate::record::{Launch, Phase};
 impl Draft<'_> {
     /// Takes notice of a VMM that runs: who it is, and how far it has come.
     pub(super) fn adopt(&mut self) {
-        if self.plan.record.end.is_some() {
+        if self.plan.record.report.end.is_some() {
             return;
         }
         self.adopt_newer();
@@ -25,7 +25,7 @@ impl Draft<'_> {
             links::note(&mut self.plan.record, machine);
         }
         let identity = vmm.identity.clone();
-        if let Some(launch) = &mut self.plan.record.launch {
+        if let Some(launch) = self.plan.record.launches.present_mut() {
             launch.identity.get_or_insert(identity);
         }
         self.reach(Phase::Scheduled);
@@ -37,7 +37,7 @@ impl Draft<'_> {
     /// A VMM of a later incarnation than the record knows is evidence that the record is the older
     /// of the two (a ledger restored from a copy). It is believed, not killed.
     pub(super) fn adopt_newer(&mut self) {
-        let known = self.plan.record.incarnation;
+        let known = self.plan.record.launches.incarnation();
         let newest = self
             .observed
             .vmms
@@ -46,25 +46,26 @@ impl Draft<'_> {
         let Some(newest) = newest.filter(|vmm| vmm.incarnation > known) else {
             return;
         };
-        self.plan.record.incarnation = newest.incarnation;
-        self.plan.record.launch = Some(Launch {
+        let launch = Launch {
             boot_id: newest.identity.boot_id.clone(),
             intended_at: self.now,
             identity: Some(newest.identity.clone()),
             boot_intended_at: None,
             running_at: None,
-        });
+        };
+        let launches = &mut self.plan.record.launches;
+        launches.begin(newest.incarnation, launch);
     }
 
     /// Finds out whether the present launch has come to an end, or to nothing.
     pub(super) fn settle(&mut self) {
-        if self.plan.record.end.is_some() {
+        if self.plan.record.report.end.is_some() {
             return;
         }
         match ending::fate(&self.plan.record, self.observed) {
             Fate::Open => {}
             Fate::Unknown => self.look_again(LOOK_AGAIN),
-            Fate::Nothing => self.plan.record.launch = None,
+            Fate::Nothing => self.plan.record.launches.give_up(),
             Fate::DiedBeforeBoot(failure) => {
                 let event = count_vmm_death(&mut self.plan.record, failure, self.now);
                 self.plan.events.push(event);
@@ -86,32 +87,32 @@ impl Draft<'_> {
 
     /// On the way to a running guest.
     pub(super) fn bring_up(&mut self) {
-        self.plan.record.stop = None;
+        self.plan.record.report.stop = None;
         if !self.kill_strays() {
             return;
         }
         if self.waits_for_operation() {
             return;
         }
-        if let Some(retry_at) = self.plan.record.failures.retry_at
+        if let Some(retry_at) = self.plan.record.report.failures.retry_at
             && self.now < retry_at
             && self
                 .plan
                 .record
-                .launch
-                .as_ref()
+                .launches
+                .present()
                 .is_none_or(|launch| launch.running_at.is_none())
         {
             // The clock may have been set back since: never wait longer than the longest back-off.
             let latest = self.now.plus(MAX_BACK_OFF);
             self.wake(if retry_at < latest { retry_at } else { latest });
-            self.plan.record.failures.retry_at =
+            self.plan.record.report.failures.retry_at =
                 Some(if retry_at < latest { retry_at } else { latest });
             return;
         }
         if let Some(vmm) = ours(&self.plan.record, self.observed) {
             self.advance(vmm.machine.present());
-        } else if self.plan.record.launch.is_none() {
+        } else if self.plan.record.launches.present().is_none() {
             self.start();
         } else {
             self.look_again(LOOK_AGAIN);
@@ -120,7 +121,7 @@ impl Draft<'_> {
 
     /// The next step for a VMM that lives.
     pub(super) fn advance(&mut self, machine: Option<&MachineObserved>) {
-        let incarnation = self.plan.record.incarnation;
+        let incarnation = self.plan.record.launches.incarnation();
         let Some(machine) = machine else {
             self.look_again(LOOK_AGAIN);
             return;
@@ -128,14 +129,14 @@ impl Draft<'_> {
         match machine.state {
             MachineState::Unconfigured => {
                 // Does nothing but after an agent that did not record places.
-                self.plan.record.pci.complete(&self.wanted.pci);
+                self.plan.record.allocations.pci.complete(&self.wanted.pci);
                 self.prepare();
                 self.plan.actions.push(Action::EnsureTaps);
                 self.plan.actions.push(Action::ConfigureVmm { incarnation });
             }
             MachineState::Configured if self.plan.record.orders.hold() => self.keep_unstarted(),
             MachineState::Configured => {
-                if let Some(launch) = &mut self.plan.record.launch {
+                if let Some(launch) = self.plan.record.launches.present_mut() {
                     launch.boot_intended_at.get_or_insert(self.now);
                 }
                 self.plan.actions.push(Action::BootVmm { incarnation });
@@ -168,17 +169,17 @@ impl Draft<'_> {
         self.reach(Phase::Scheduling);
         let boot_id: BootId = boot_id.clone();
         let record = &mut self.plan.record;
-        record.incarnation += 1;
-        record.links_down = None;
-        record.pci.complete(&self.wanted.pci);
-        let incarnation = record.incarnation;
-        record.launch = Some(Launch {
+        record.report.links_down = None;
+        record.allocations.pci.complete(&self.wanted.pci);
+        let incarnation = record.launches.incarnation() + 1;
+        let launch = Launch {
             boot_id,
             intended_at: self.now,
             identity: None,
             boot_intended_at: None,
             running_at: None,
-        });
+        };
+        record.launches.begin(incarnation, launch);
         self.prepare();
         self.plan.actions.extend([
             Action::EnsureTaps,

@@ -30,9 +30,9 @@ pub struct Plan {
 
 /// The VMM of the present incarnation, when it lives.
 pub(crate) fn ours<'a>(record: &Record, observed: &'a Observed) -> Option<&'a VmmObserved> {
-    let launch = record.launch.as_ref()?;
+    let launch = record.launches.present()?;
     observed.vmms.present()?.iter().find(|vmm| {
-        vmm.incarnation == record.incarnation
+        vmm.incarnation == record.launches.incarnation()
             && launch
                 .identity
                 .as_ref()
@@ -52,7 +52,7 @@ impl Draft<'_> {
     /// The guest runs, or would if nobody held it.
     pub(super) fn note_running(&mut self) {
         let now = self.now;
-        let Some(launch) = &mut self.plan.record.launch else {
+        let Some(launch) = self.plan.record.launches.present_mut() else {
             return;
         };
         launch.boot_intended_at.get_or_insert(now);
@@ -60,7 +60,7 @@ impl Draft<'_> {
         launch.running_at.get_or_insert(now);
         self.reach(Phase::Running);
         if first_seen {
-            self.plan.record.failures = crate::record::StartFailures::default();
+            self.plan.record.report.failures = crate::record::StartFailures::default();
             self.event(
                 EventKind::Normal,
                 "Started",
@@ -72,8 +72,13 @@ impl Draft<'_> {
     /// Enters a phase unless it, or one after it, was entered before.
     pub(super) fn reach(&mut self, phase: Phase) {
         let record = &mut self.plan.record;
-        if record.phases.last().is_none_or(|last| last.phase < phase) {
-            record.phases.push(PhaseEntry {
+        if record
+            .report
+            .phases
+            .last()
+            .is_none_or(|last| last.phase < phase)
+        {
+            record.report.phases.push(PhaseEntry {
                 phase,
                 at: self.now,
             });

@@ -16,6 +16,7 @@ use crate::wanted::Wanted;
 pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
     let deletion = wanted.deletion.map(|asked| {
         let heard = record
+            .report
             .deletion
             .filter(|heard| heard.requested_at == asked.requested_at);
         (
@@ -27,7 +28,7 @@ pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Mil
         .orders
         .stop
         .map(|stop| (stop.requested_at, stop.grace));
-    let unhealthy = record.probes.unhealthy.as_ref();
+    let unhealthy = record.report.probes.unhealthy.as_ref();
     let unhealthy = unhealthy.map(|unhealthy| (unhealthy.at, wanted.probes.grace));
     let all = [stop, deletion, unhealthy];
     let begun = all.iter().flatten().map(|(at, _)| *at).min()?;
@@ -44,7 +45,7 @@ impl Draft<'_> {
         }
         let Some(vmm) = ours(&self.plan.record, self.observed) else {
             self.end_operation(false);
-            if self.plan.record.launch.is_none() && self.observed.vmms.is_absent() {
+            if self.plan.record.launches.present().is_none() && self.observed.vmms.is_absent() {
                 self.conclude_unstarted();
             } else {
                 self.look_again(LOOK_AGAIN);
@@ -129,7 +130,7 @@ impl Draft<'_> {
         } else {
             now
         };
-        let stop = self.plan.record.stop.get_or_insert(StopProgress {
+        let stop = self.plan.record.report.stop.get_or_insert(StopProgress {
             since: begun,
             pressed_at: None,
             hard_since: None,
@@ -152,7 +153,7 @@ impl Draft<'_> {
     /// Ends the guest without its consent: by the control socket first, then by a signal.
     fn stop_hard(&mut self, vmm: &VmmObserved) {
         let now = self.now;
-        let since = self.plan.record.stop.as_mut().map_or(now, |stop| {
+        let since = self.plan.record.report.stop.as_mut().map_or(now, |stop| {
             let since = *stop.hard_since.get_or_insert(now);
             stop.hard_since = Some(if since > now { now } else { since });
             since
@@ -182,7 +183,7 @@ impl Draft<'_> {
             Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
             Observation::Present(vmms) => self.reap(vmms),
             Observation::Absent => {
-                self.plan.record.room = None;
+                self.plan.record.allocations.room = None;
                 self.release();
             }
         }
@@ -190,7 +191,7 @@ impl Draft<'_> {
 
     fn reap(&mut self, vmms: &[VmmObserved]) {
         let now = self.now;
-        let Some(end) = &mut self.plan.record.end else {
+        let Some(end) = &mut self.plan.record.report.end else {
             return;
         };
         let since = *end.reaping_since.get_or_insert(now);
@@ -234,7 +235,7 @@ impl Draft<'_> {
             return;
         }
         self.plan.actions.push(Action::Release {
-            incarnation: self.plan.record.incarnation,
+            incarnation: self.plan.record.launches.incarnation(),
             holdings,
         });
         self.look_again(LOOK_AGAIN);

@@ -20,11 +20,16 @@ impl Draft<'_> {
             return;
         }
         let now = self.now;
-        let watch = self.plan.record.firmware.get_or_insert(FirmwareWatch {
-            resets,
-            since: now,
-            reported_at: None,
-        });
+        let watch = self
+            .plan
+            .record
+            .report
+            .firmware
+            .get_or_insert(FirmwareWatch {
+                resets,
+                since: now,
+                reported_at: None,
+            });
         if watch.resets != resets || watch.since > now {
             watch.resets = resets;
             watch.since = now;

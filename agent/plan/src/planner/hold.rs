@@ -12,8 +12,8 @@ impl Draft<'_> {
     pub(super) fn keep_unstarted(&mut self) {
         let record = &mut self.plan.record;
         // A pause has overtaken every unpause before it.
-        record.unpauses_done = record.orders.unpauses;
-        let launch = record.launch.as_ref();
+        record.report.unpauses_done = record.orders.unpauses;
+        let launch = record.launches.present();
         let first_seen = launch.is_some_and(|launch| launch.running_at.is_none());
         self.note_running();
         if first_seen {
@@ -25,7 +25,7 @@ impl Draft<'_> {
     pub(super) fn keep_running(&mut self, incarnation: u64) {
         let record = &mut self.plan.record;
         // An unpause that finds the guest running, or that a later pause has overtaken, is done.
-        record.unpauses_done = record.orders.unpauses;
+        record.report.unpauses_done = record.orders.unpauses;
         if record.orders.hold() {
             self.plan.actions.push(Action::PauseVmm { incarnation });
         }
@@ -37,11 +37,11 @@ impl Draft<'_> {
     pub(super) fn keep_paused(&mut self, incarnation: u64, pause: Option<&PauseObserved>) {
         let record = &mut self.plan.record;
         if record.orders.hold() {
-            record.unpauses_done = record.orders.unpauses;
+            record.report.unpauses_done = record.orders.unpauses;
             return;
         }
         let was_requested = matches!(pause, None | Some(PauseObserved::Requested));
-        if was_requested || record.orders.unpauses > record.unpauses_done {
+        if was_requested || record.orders.unpauses > record.report.unpauses_done {
             self.plan.actions.push(Action::ResumeVmm { incarnation });
         }
     }

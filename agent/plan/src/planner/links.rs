@@ -10,10 +10,10 @@ use crate::record::Record;
 /// Records which links are down.
 pub(super) fn note(record: &mut Record, machine: &MachineObserved) {
     if let Some(down) = &machine.links_down {
-        let cards = record.pci.interfaces.iter();
+        let cards = record.allocations.pci.interfaces.iter();
         let out = cards.filter(|(_, place)| down.contains(place));
         let names: BTreeSet<String> = out.map(|(name, _)| name.clone()).collect();
-        record.links_down = Some(names);
+        record.report.links_down = Some(names);
     }
 }
 
@@ -24,7 +24,7 @@ impl Draft<'_> {
         let Some(down) = &machine.links_down else {
             return;
         };
-        for (name, card) in &self.plan.record.pci.interfaces {
+        for (name, card) in &self.plan.record.allocations.pci.interfaces {
             let is_wanted_up = !self.wanted.links_down.contains(name);
             if is_wanted_up == down.contains(card) {
                 self.plan.actions.push(Action::SetLink {

@@ -47,7 +47,7 @@ impl Draft<'_> {
     /// The guest is being ended: whatever is under way for it ends, but for the press of its power button, which
     /// the guest may still heed (`may_press`). Returns whether a press is under way.
     pub(super) fn end_operation(&mut self, may_press: bool) -> bool {
-        let incarnation = self.plan.record.incarnation;
+        let incarnation = self.plan.record.launches.incarnation();
         match &self.observed.operation {
             Observation::Absent => false,
             Observation::Present(OperationObserved { work, state }) => match state {

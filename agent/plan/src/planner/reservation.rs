@@ -15,10 +15,12 @@ impl Draft<'_> {
     /// A launch of an agent that recorded no claims counts as a reservation all the same.
     pub(super) fn keep_reservation(&mut self) {
         let record = &mut self.plan.record;
-        if let (Some(_), None, Reservation::Granted(claim)) =
-            (&record.launch, &record.end, &self.wanted.room)
-        {
-            record.room.get_or_insert_with(|| claim.clone());
+        if let (Some(_), None, Reservation::Granted(claim)) = (
+            record.launches.present(),
+            &record.report.end,
+            &self.wanted.room,
+        ) {
+            record.allocations.room.get_or_insert_with(|| claim.clone());
         }
     }
 
@@ -28,7 +30,7 @@ impl Draft<'_> {
             return true;
         };
         let is_known = |it: &Condition| it.kind == POD_SCHEDULED && it.reason == closed.reason;
-        if !self.plan.record.conditions.iter().any(is_known) {
+        if !self.plan.record.report.conditions.iter().any(is_known) {
             self.event(EventKind::Warning, "FailedScheduling", &closed.message);
         }
         self.look_again(ASK_AGAIN);
@@ -38,12 +40,12 @@ impl Draft<'_> {
     /// Takes what the VMI needs of the node; false when it has to wait for it.
     pub(super) fn take_room(&mut self) -> bool {
         let record = &mut self.plan.record;
-        if record.room.is_some() {
+        if record.allocations.room.is_some() {
             return true;
         }
         match &self.wanted.room {
             Reservation::Granted(claim) => {
-                record.room = Some(claim.clone());
+                record.allocations.room = Some(claim.clone());
                 if let Some(CpuGrant::Dedicated(cpus)) = &claim.cpus {
                     let message = assigned(cpus);
                     self.event(EventKind::Normal, "DedicatedCPUsAssigned", &message);
@@ -52,6 +54,7 @@ impl Draft<'_> {
             }
             Reservation::Waits { why } => {
                 let is_known = record
+                    .report
                     .conditions
                     .iter()
                     .any(|it| it.kind == POD_SCHEDULED && it.reason == UNSCHEDULABLE);

@@ -13,11 +13,11 @@ use crate::wanted::Wanted;
 /// is silent is left alone.
 #[must_use]
 pub fn may_be_probed(wanted: &Wanted, record: &Record, observed: &Observed) -> Option<Timestamp> {
-    if record.end.is_some() || ending(wanted, record).is_some() {
+    if record.report.end.is_some() || ending(wanted, record).is_some() {
         return None;
     }
     let machine = ours(record, observed)?.machine.present()?;
-    let running_at = record.launch.as_ref()?.running_at;
+    let running_at = record.launches.present()?.running_at;
     running_at.filter(|_| machine.state == MachineState::Running)
 }
 
@@ -27,6 +27,7 @@ pub(crate) fn of_the_unhealthy(
     (phase, reason, message): (Phase, String, String),
 ) -> (Phase, String, String) {
     let Some(unhealthy) = record
+        .report
         .probes
         .unhealthy
         .as_ref()
@@ -52,7 +53,7 @@ impl Draft<'_> {
         if let Some(verdict) = &said.readiness
             && *verdict != ProbeVerdict::None
         {
-            self.plan.record.probes.readiness = verdict.clone();
+            self.plan.record.report.probes.readiness = verdict.clone();
         }
         let Some(ProbeVerdict::Failed { why }) = &said.liveness else {
             return;
@@ -60,7 +61,7 @@ impl Draft<'_> {
         if may_be_probed(self.wanted, &self.plan.record, self.observed).is_none() {
             return;
         }
-        self.plan.record.probes.unhealthy = Some(Unhealthy {
+        self.plan.record.report.probes.unhealthy = Some(Unhealthy {
             at: self.now,
             why: why.clone(),
         });

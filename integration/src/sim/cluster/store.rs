@@ -65,7 +65,7 @@ impl Vmi {
     }
 
     pub(super) fn enter(&mut self, phase: Phase, at: Timestamp) {
-        self.record.phases.push(PhaseEntry { phase, at });
+        self.record.report.phases.push(PhaseEntry { phase, at });
         self.runs = phase == Phase::Running;
     }
 

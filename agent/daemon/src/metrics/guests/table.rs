@@ -57,7 +57,7 @@ pub(super) const GUEST_COUNTERS: [OfGuest; 8] = [
     (
         "kvmlet_vmi_starts",
         "Starts of a VMM for this VMI, including failed ones.",
-        |guest| Some(number(guest.record.incarnation)),
+        |guest| Some(number(guest.record.launches.incarnation())),
     ),
 ];
 

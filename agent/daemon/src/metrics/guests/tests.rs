@@ -171,7 +171,7 @@ fn a_vmi_is_described_whether_it_runs_or_not() {
 #[test]
 fn what_a_guest_tells_of_its_system_is_a_label_whatever_it_says() {
     let mut guest = guest(None);
-    guest.record.guest = Some(GuestTold {
+    guest.record.report.guest = Some(GuestTold {
         answers: true,
         os: Some(GuestOs {
             name: String::from("Debian \"12\"\\"),
