@@ -372,6 +372,47 @@ fn a_start_waits_for_an_operation_and_a_hung_one_fails_nothing() {
 }
 
 #[test]
+fn each_image_is_said_to_be_pulled_once_it_is_there() {
+    let mut story = Story::new();
+    story.round(|action| match action {
+        Action::EnsureDisks => Ok(Completed::Begun),
+        other => done(other),
+    });
+    let running = |image: &str| OperationState::Running {
+        since: Timestamp(0),
+        progress: Some(Progress {
+            reason: String::from("Pulling"),
+            what: format!("Pulling image {image:?}"),
+            total_bytes: 1000,
+            ..Progress::default()
+        }),
+    };
+    let pulled = |story: &Story, image: &str| {
+        let said = format!("Successfully pulled image {image:?}. Image size: 1000 bytes.");
+        story.text.matches(&said).count()
+    };
+    for (state, a, b) in [
+        (running("a"), 0, 0),
+        (running("a"), 0, 0),
+        (running("b"), 1, 0),
+        (OperationState::Done, 1, 1),
+    ] {
+        story.wait(1);
+        story.seen.operation = Observation::Present(OperationObserved {
+            work: Work::Disks,
+            state,
+        });
+        story.round(done);
+        assert_eq!(
+            (pulled(&story, "a"), pulled(&story, "b")),
+            (a, b),
+            "{}",
+            story.text
+        );
+    }
+}
+
+#[test]
 fn whoever_is_deleted_during_an_operation_is_gone_at_once() {
     let mut story = Story::new();
     story.note("the machine is put together, and a disk does not answer");

@@ -363,7 +363,7 @@ mod tests {
                 "metadata": {
                     "name": "a", "labels": {"b": "c"}, "novel": {"f": [1]},
                     "ownerReferences": [
-                        {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "v", "novel": null},
+                        {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "v", "novel": 7},
                     ],
                 },
                 "novel": [{"d": null}, 1.5],
