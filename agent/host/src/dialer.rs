@@ -13,11 +13,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use rustix::net::SocketType;
+use rustix::net::sockopt::{socket_domain, socket_type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram};
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::child::{
     OPEN_SOCKETS, Outcome, SocketAnswer, SocketOrder, Wanted, next_message, send_in_turn,
@@ -30,6 +34,9 @@ const TASKS: u64 = 32;
 
 /// Connections that wait until they are taken.
 const BACKLOG: u32 = 1024;
+
+/// How long one of several addresses of a host may take, so that another has its turn before whoever dials gives up.
+const EACH: Duration = Duration::from_secs(4);
 
 /// Opens sockets.
 #[derive(Clone, Debug)]
@@ -91,9 +98,10 @@ impl Dialer {
     pub async fn connect_by_name(&self, host: &str, port: u16) -> io::Result<TcpStream> {
         let mut last = io::ErrorKind::NotFound.into();
         for address in self.look_up(host, port).await? {
-            match self.connect(address, None).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
+            match timeout(EACH, self.connect(address, None)).await {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
             }
         }
         Err(last)
@@ -152,7 +160,7 @@ impl Dialer {
     async fn make(&self, datagrams: bool, address: SocketAddr) -> io::Result<OwnedFd> {
         let ipv6 = address.is_ipv6();
         match self.ask(Wanted::Socket { datagrams, ipv6 }).await? {
-            (Outcome::Made, Some(descriptor)) => Ok(descriptor),
+            (Outcome::Made, Some(made)) if is_as_wanted(&made, datagrams, ipv6)? => Ok(made),
             _ => Err(nonsense()),
         }
     }
@@ -182,6 +190,22 @@ impl Dialer {
             Err(_) => Err(ended()),
         }
     }
+}
+
+/// The process reads what name servers answer: what it hands over is looked at before it is used.
+fn is_as_wanted(made: &OwnedFd, datagrams: bool, ipv6: bool) -> io::Result<bool> {
+    let (kind, family) = (socket_type(made)?, socket_domain(made)?);
+    let wanted_kind = if datagrams {
+        SocketType::DGRAM
+    } else {
+        SocketType::STREAM
+    };
+    let wanted_family = if ipv6 {
+        rustix::net::AddressFamily::INET6
+    } else {
+        rustix::net::AddressFamily::INET
+    };
+    Ok(kind == wanted_kind && family == wanted_family)
 }
 
 fn ended() -> io::Error {

@@ -234,7 +234,7 @@ fn map(name: &str, namespace: &str, mode: &str) -> Value {
     })
 }
 
-/// A guest that is never started: what is told of it does not change.
+/// A guest that is never started: its status does not change.
 fn vmi(name: &str, namespace: &str) -> anyhow::Result<Value> {
     let spec = GuestSpec::testguest(name, "tests=none then=idle").without_devices();
     let documents = proto_node::manifest::parse(spec.manifest().as_bytes())?;

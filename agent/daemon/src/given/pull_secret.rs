@@ -86,15 +86,25 @@ fn is_for((host, path): &(String, String), registry: &str, repository: &str) -> 
     is_host && port == its_port && repository.starts_with(path.as_str())
 }
 
-/// Whether a label is what a pattern says, in which `*` stands for any characters.
+/// Whether a label is what a pattern says, in which `*` stands for any characters. Each part is looked for once, from where the
+/// last one ended: both texts are a stranger's.
 fn is_like(pattern: &str, label: &str) -> bool {
-    let Some((head, tail)) = pattern.split_once('*') else {
+    let Some((head, rest_of_pattern)) = pattern.split_once('*') else {
         return pattern == label;
     };
-    let Some(rest) = label.strip_prefix(head) else {
+    let Some(mut rest) = label.strip_prefix(head) else {
         return false;
     };
-    (0..=rest.len()).any(|end| rest.get(end..).is_some_and(|rest| is_like(tail, rest)))
+    let (between, tail) = rest_of_pattern
+        .rsplit_once('*')
+        .unwrap_or(("", rest_of_pattern));
+    for part in between.split('*') {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(tail)
 }
 
 #[cfg(test)]
@@ -114,7 +124,8 @@ mod tests {
             "quay.io/a": {"username": "a", "password": "p"},
             "https://quay.io/b/": {"username": "b", "password": "p"},
             "*.registry.example": {"username": "star", "password": "p"},
-            "r*y.test:5000": {"username": "port", "password": "p"}
+            "r*y.test:5000": {"username": "port", "password": "p"},
+            "a*b*c.stars": {"username": "stars", "password": "p"}
         }}"#;
         let user = |image: &str| of(text, image).unwrap().map(|(user, _)| user);
         for (image, expected) in [
@@ -126,6 +137,8 @@ mod tests {
             ("a.eu.registry.example/x", None),
             ("registry.test:5000/x", Some("port")),
             ("registry.test/x", None),
+            ("abcbc.stars/x", Some("stars")),
+            ("abb.stars/x", None),
         ] {
             assert_eq!(user(image).as_deref(), expected, "{image}");
         }

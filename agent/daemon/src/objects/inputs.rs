@@ -1,5 +1,5 @@
-//! What a write was judged on beside its own object, such as the instance type of a machine. It is looked at outside of the
-//! transaction that stores the write, and there once more whether it is as it was.
+//! What a write was judged on beside its own object, such as the instance type of a machine. It is read outside of the
+//! transaction that stores the write, which checks that it is as it was.
 
 use std::cell::RefCell;
 
