@@ -20,7 +20,7 @@ mod tree;
 
 pub use admit::{judge_instancetype, judge_preference};
 pub use common::{CommonRelease, RELEASE_LABEL};
-pub(crate) use defaults::fill_in_defaults;
+pub(crate) use defaults::{fill_in_defaults, machine_type};
 pub use expand::expand;
 pub use kit::{Kit, apply, conflict_text};
 pub(crate) use matcher::is_inferred;

@@ -8,7 +8,7 @@ use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
 use super::admitted::{Admitted, Remark};
-use super::occasion::Occasion;
+use super::occasion::{ARCHITECTURE, Occasion};
 use super::review::Review;
 use super::{cdi, rules};
 use crate::caps::NodeCaps;
@@ -16,7 +16,7 @@ use crate::derive::{firmware_serial, firmware_uuid};
 use crate::error::{FieldError, Rule, of_fields_within};
 use crate::instancetype::{
     Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
-    fill_in_defaults, is_inferred, named, origin,
+    fill_in_defaults, is_inferred, machine_type, named, origin,
 };
 use crate::run_strategy::RunStrategy;
 use crate::vmi::Vmi;
@@ -140,6 +140,7 @@ fn admit_template(
         return;
     }
     let plain = to_json(&*template);
+    fill_in(template, &metadata.uid, kit.preference);
     let mut made = plain.clone();
     if let Err(paths) = apply(kit, &mut made, "spec.template.spec") {
         for path in paths {
@@ -184,7 +185,6 @@ fn admit_template(
     };
     match admit_vmi(&expanded, metadata, caps) {
         Ok(admitted) => {
-            fill_in(template, &metadata.uid, &admitted);
             let warnings = admitted.warnings.iter();
             review
                 .warnings
@@ -315,17 +315,32 @@ fn admit_vmi(
 }
 
 /// Fills in what KubeVirt stores in a machine: architecture, machine type and the identity of the firmware, which all its
-/// VMIs have.
-fn fill_in(template: &mut VirtualMachineInstanceTemplateSpec, uid: &str, admitted: &Admitted) {
-    let (Some(spec), Some(as_vmi)) = (template.spec.as_mut(), admitted.object.spec.as_ref()) else {
+/// VMIs have. An instance type says none of it, so a machine that waits for one has it, too; of a preference that is not
+/// there nothing is waited for.
+fn fill_in(
+    template: &mut VirtualMachineInstanceTemplateSpec,
+    uid: &str,
+    preference: Option<&Value>,
+) {
+    let Some(spec) = template.spec.as_mut() else {
         return;
     };
-    spec.architecture.clone_from(&as_vmi.architecture);
+    let preferred = |path: &str| -> Option<String> {
+        let text = preference?.pointer(path)?.as_str()?;
+        (!text.is_empty()).then(|| text.to_owned())
+    };
+    if spec.architecture.is_empty() {
+        let preferred = preferred("/preferredArchitecture");
+        spec.architecture = preferred.unwrap_or_else(|| ARCHITECTURE.to_owned());
+    }
     let Some(domain) = spec.domain.as_mut() else {
         return;
     };
-    if let Some(as_vmi) = &as_vmi.domain {
-        domain.machine.clone_from(&as_vmi.machine);
+    let machine = domain.machine.get_or_insert_default();
+    if machine.r#type.is_empty() {
+        let preferred = preferred("/machine/preferredMachineType");
+        let usual = || machine_type(&spec.architecture).to_owned();
+        machine.r#type = preferred.unwrap_or_else(usual);
     }
     let firmware = domain.firmware.get_or_insert_default();
     if firmware.uuid.is_empty() {

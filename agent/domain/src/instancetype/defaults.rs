@@ -85,7 +85,7 @@ pub(crate) fn fill_in_defaults(spec: &mut Value) {
 }
 
 /// The machine that an architecture has, also one that no node of this release is of.
-fn machine_type(architecture: &str) -> &'static str {
+pub(crate) fn machine_type(architecture: &str) -> &'static str {
     match architecture {
         "arm64" => "virt",
         "s390x" => "s390-ccw-virtio",

@@ -8,6 +8,7 @@ mod boot;
 mod cloud_init;
 mod fields;
 mod hooks;
+mod late_kit;
 mod levels;
 mod network_walls;
 mod pod_network;
