@@ -10,7 +10,6 @@ mod kit;
 mod make;
 mod memory;
 mod moment;
-mod owner;
 mod printable;
 mod revision;
 mod start_failure;

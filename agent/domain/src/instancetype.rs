@@ -17,6 +17,7 @@ mod requirements;
 mod size;
 mod topology;
 mod tree;
+mod upgrade;
 
 pub use admit::{judge_instancetype, judge_preference};
 pub use common::{CommonRelease, RELEASE_LABEL};
@@ -24,7 +25,8 @@ pub(crate) use defaults::{fill_in_defaults, machine_type};
 pub use expand::expand;
 pub use kit::{Kit, apply, conflict_text};
 pub(crate) use matcher::is_inferred;
-pub use matcher::{Named, Sort, check_matchers, named};
+pub use matcher::{Named, Sort, check_matcher_changes, check_matchers, named};
 pub use origin::origin;
 pub use requirements::{Shortfall, check_requirements};
 pub use topology::check_spread;
+pub use upgrade::{STORED_VERSION, later_fields, upgrade};

@@ -53,9 +53,10 @@ pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{cloud_init_volumes, describe, with_cloud_init, with_machine};
 pub use instancetype::{
-    CommonRelease, Kit, Named, RELEASE_LABEL, Shortfall, Sort, apply as apply_kit,
-    check_requirements, check_spread, expand as expand_machine, judge_instancetype,
-    judge_preference, named,
+    CommonRelease, Kit, Named, RELEASE_LABEL, STORED_VERSION as KIT_VERSION, Shortfall, Sort,
+    apply as apply_kit, check_matcher_changes, check_requirements, check_spread,
+    expand as expand_machine, judge_instancetype, judge_preference,
+    later_fields as later_kit_fields, named, upgrade as upgrade_kit,
 };
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
 pub use owner::{Owner, SOURCE_ANNOTATION};

@@ -5,7 +5,9 @@ pub(crate) mod table;
 use std::collections::BTreeMap;
 
 use agent_domain::{FieldError, NodeCaps};
+use proto_node::DecodeError;
 use proto_node::node::Role;
+use serde_json::Value;
 
 use crate::object::{Object, ObjectId};
 use crate::refusal::Refusal;
@@ -82,6 +84,9 @@ pub struct Admission {
 /// Judges an object and fills in its defaults.
 pub type Admit = fn(&mut Object, &AdmitContext<'_>) -> Admission;
 
+/// Brings an object of a version that is not the stored one into the form of that; the answer is what is wrong with it.
+pub type Convert = fn(&str, &mut Value) -> Vec<DecodeError>;
+
 /// Reads the data of an object: bytes by key.
 pub type ReadData = fn(&Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal>;
 
@@ -102,7 +107,7 @@ pub enum Writer {
 pub struct ObjectKind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// Versions under which objects are accepted. All have one form; objects are stored and shown in the first.
+    /// Versions under which objects are accepted. They are stored and shown in the first.
     pub versions: &'static [&'static str],
     /// Kind in manifests. No two kinds of the table share it.
     pub kind: &'static str,
@@ -132,6 +137,8 @@ pub struct ObjectKind {
     pub lasting: &'static [&'static str],
     /// Who writes objects.
     pub writer: Writer,
+    /// Brings objects of the other versions into the form of the first. Without it all versions have one form.
+    pub convert: Option<Convert>,
     /// Brings what a caller wrote into the form that is stored, before it is compared, merged or admitted.
     pub normalize: Option<fn(&mut Object)>,
     /// Members that are encrypted in the ledger, that the annotation of the last apply names without their values, and
@@ -167,6 +174,7 @@ impl ObjectKind {
         frozen_words: None,
         lasting: &[],
         writer: Writer::Agent,
+        convert: None,
         normalize: None,
         confidential: &[],
         read_role: Role::View,

@@ -1,8 +1,11 @@
 //! The instance type and the preference of a machine, wherever objects are kept.
 
-use agent_domain::{Named, Sort, named};
+pub(crate) mod copy;
+
+use agent_domain::{KIT_VERSION, Named, Sort, named, upgrade_kit};
+use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{InstancetypeStatusRef, VirtualMachine};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::object::{Object, ObjectId};
 
@@ -10,10 +13,13 @@ use crate::object::{Object, ObjectId};
 const REVISION: &str = "ControllerRevision";
 
 /// The label of a copy with the name of what it is a copy of.
-pub const REVISION_NAME_LABEL: &str = "instancetype.kubevirt.io/object-name";
+const REVISION_NAME_LABEL: &str = "instancetype.kubevirt.io/object-name";
 
-/// Label of a copy: the kind of the object.
+/// Others of its labels.
 const REVISION_KIND_LABEL: &str = "instancetype.kubevirt.io/object-kind";
+const REVISION_UID_LABEL: &str = "instancetype.kubevirt.io/object-uid";
+const REVISION_VERSION_LABEL: &str = "instancetype.kubevirt.io/object-version";
+const REVISION_GENERATION_LABEL: &str = "instancetype.kubevirt.io/object-generation";
 
 /// What a machine names.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +36,18 @@ pub enum KitPart {
         revision: String,
         /// `spec` of the object when the revision was made.
         spec: Value,
+        /// What is to take the copy's place where it is of an older version of the API.
+        outdated: Option<Box<Outdated>>,
     },
+}
+
+/// A copy that is not as this release makes them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outdated {
+    /// The ControllerRevision.
+    pub revision: ObjectMeta,
+    /// The instance type or preference that it keeps, in the version of today.
+    pub original: Object,
 }
 
 impl KitPart {
@@ -45,7 +62,7 @@ impl KitPart {
     }
 }
 
-/// Finds what a machine names: the copy that it asks for, else the one that its status names and that is of this name,
+/// Finds what a machine names: the copy that it asks for, else the one that its status notes and that is of this name,
 /// else the object as it is.
 ///
 /// # Errors
@@ -72,23 +89,21 @@ pub fn find_kit<E>(
         name: name.to_owned(),
     };
     if !named.revision.is_empty() {
-        let found = get(&revision_id(&named.revision))?;
-        return Ok(found.as_ref().and_then(copy_of).unwrap_or_else(|| {
-            let name = &named.revision;
-            KitPart::Missing(format!("controllerrevisions.apps {name:?} not found"))
-        }));
+        return Ok(match get(&revision_id(&named.revision))? {
+            Some(found) => copy_in(&found, sort, None),
+            None => {
+                let name = &named.revision;
+                KitPart::Missing(format!("controllerrevisions.apps {name:?} not found"))
+            }
+        });
     }
-    if let Some(revision) = noted(machine, sort)
-        && let Some(found) = get(&revision_id(&revision))?
-        && found.metadata.labels.get(REVISION_NAME_LABEL) == Some(&named.name)
-        && found
-            .metadata
-            .labels
-            .get(REVISION_KIND_LABEL)
-            .is_none_or(|kind| kind == named.kind)
-        && let Some(copy) = copy_of(&found)
+    if let Some(noted) = noted(machine, sort)
+        && let Some(revision) = &noted.controller_revision_ref
+        && !revision.name.is_empty()
+        && let Some(found) = get(&revision_id(&revision.name))?
+        && is_copy_of(&found, noted, &named)
     {
-        return Ok(copy);
+        return Ok(copy_in(&found, sort, Some(&named)));
     }
     let id = live_id(&named, &namespace);
     Ok(match get(&id)? {
@@ -113,20 +128,86 @@ fn live_id(named: &Named, namespace: &str) -> ObjectId {
     }
 }
 
-fn copy_of(revision: &Object) -> Option<KitPart> {
-    Some(KitPart::Copy {
-        revision: revision.metadata.name.clone(),
-        spec: revision.at(&["data", "spec"])?.clone(),
-    })
+/// Whether a revision that the status of a machine notes is the copy of what its spec names. The oldest do not say what
+/// they are of: the status does.
+fn is_copy_of(revision: &Object, noted: &InstancetypeStatusRef, named: &Named) -> bool {
+    let labels = &revision.metadata.labels;
+    let name = match labels.get(REVISION_NAME_LABEL) {
+        Some(name) => name.as_str(),
+        None => match revision.text(&["data", "metadata", "name"]) {
+            "" => noted.name.as_str(),
+            name => name,
+        },
+    };
+    let kind = labels.get(REVISION_KIND_LABEL);
+    name == named.name && kind.is_none_or(|kind| kind == named.kind)
 }
 
-/// The copy that a machine's status names.
-fn noted(machine: &VirtualMachine, sort: Sort) -> Option<String> {
+/// What a revision keeps, for a machine that needs one of this sort. It is outdated if the machine noted it by itself as
+/// the copy of what it names: one that its owner asks for stays as it is.
+fn copy_in(revision: &Object, sort: Sort, noted_for: Option<&Named>) -> KitPart {
+    let data = revision.content.get("data").unwrap_or(&Value::Null);
+    let mut object = match upgrade_kit(data) {
+        Ok(object) => object,
+        Err(text) => return KitPart::Missing(text),
+    };
+    let kind = object.get("kind").and_then(Value::as_str);
+    let kind = kind.unwrap_or_default().to_owned();
+    if Sort::of_kind(&kind) != Some(sort) {
+        return KitPart::Missing(format!(
+            "unexpected type in ControllerRevision: *{KIT_VERSION}.{kind}"
+        ));
+    }
+    let spec = object.get_mut("spec").map(Value::take).unwrap_or_default();
+    let labels = &revision.metadata.labels;
+    let is_current = labels
+        .get(REVISION_VERSION_LABEL)
+        .is_some_and(|it| it == KIT_VERSION);
+    let outdated = noted_for.filter(|_| !is_current).map(|named| {
+        let original = original_of(revision, &spec, named);
+        Box::new(Outdated {
+            revision: revision.metadata.clone(),
+            original,
+        })
+    });
+    KitPart::Copy {
+        revision: revision.metadata.name.clone(),
+        spec,
+        outdated,
+    }
+}
+
+/// The object that an outdated revision keeps, as far as it says what that was.
+fn original_of(revision: &Object, spec: &Value, named: &Named) -> Object {
+    let kept = |member: &str| revision.at(&["data", "metadata", member]);
+    let label = |label: &str| revision.metadata.labels.get(label);
+    let uid = kept("uid").and_then(Value::as_str);
+    let uid = uid.or_else(|| label(REVISION_UID_LABEL).map(String::as_str));
+    let mut content = Map::new();
+    content.insert(String::from("spec"), spec.clone());
+    Object {
+        api_version: format!("instancetype.kubevirt.io/{KIT_VERSION}"),
+        kind: named.kind.to_owned(),
+        metadata: ObjectMeta {
+            name: named.name.clone(),
+            namespace: kept("namespace")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            uid: uid.unwrap_or_default().to_owned(),
+            generation: kept("generation").and_then(Value::as_i64).unwrap_or(0),
+            ..ObjectMeta::default()
+        },
+        content,
+        ..Object::default()
+    }
+}
+
+/// What a machine's status says of the copy that it has.
+fn noted(machine: &VirtualMachine, sort: Sort) -> Option<&InstancetypeStatusRef> {
     let status = machine.status.as_ref()?;
-    let noted: Option<&InstancetypeStatusRef> = match sort {
+    match sort {
         Sort::Instancetype => status.instancetype_ref.as_ref(),
         Sort::Preference => status.preference_ref.as_ref(),
-    };
-    let name = noted?.controller_revision_ref.as_ref()?.name.clone();
-    (!name.is_empty()).then_some(name)
+    }
 }

@@ -24,16 +24,18 @@ pub use data::read::data_of;
 pub use garbage::collect;
 pub use kind::table::{Kinds, LastText};
 pub use kind::{
-    Admission, Admit, AdmitContext, Column, ColumnType, ObjectKind, ReadData, Scale, Scope, Writer,
+    Admission, Admit, AdmitContext, Column, ColumnType, Convert, ObjectKind, ReadData, Scale,
+    Scope, Writer,
 };
-pub use kit::{KitPart, REVISION_NAME_LABEL, find_kit};
+pub use kit::copy::{kit_copy, kit_reference};
+pub use kit::{KitPart, Outdated, find_kit};
 pub use live::{PLACEMENT_FIELDS, PlacementField, forget_live, links_of_template, set_live};
 pub use machine_requests::{
     ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, spec_and_strategy,
     with_strategy,
 };
 pub use managed::{Manager, check_manager, manage};
-pub use object::{Object, ObjectId, controller_of};
+pub use object::{Object, ObjectId, controller_of, owner_reference};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
 pub use refusal::Refusal;
 pub use selector::fields::FieldSelector;

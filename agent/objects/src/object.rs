@@ -161,6 +161,19 @@ pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     owners.find(|owner| owner.controller == Some(true))
 }
 
+/// The reference by which an owner controls what it makes.
+#[must_use]
+pub fn owner_reference(owner: &Object) -> OwnerReference {
+    OwnerReference {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.metadata.name.clone(),
+        uid: owner.metadata.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
 pub(crate) fn in_metadata(errors: Vec<DecodeError>) -> Vec<DecodeError> {
     let within = |error: DecodeError| DecodeError {
         path: if error.path.is_empty() {

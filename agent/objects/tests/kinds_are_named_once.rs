@@ -53,7 +53,7 @@ const ALLOWED: [(&str, &str); 20] = [
         "agent/daemon/src/pods.rs",
         "a VirtualMachine keeps the address of its VMI",
     ),
-    ("agent/objects/src/kit.rs", "what a VirtualMachine names"),
+    ("agent/objects/src/kit", "what a VirtualMachine names"),
     ("agent/cli/src/describe.rs", "a heading that is the word"),
     (
         "agent/cli/src/validate/",

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use agent_objects::{LabelSelector, Object, Part, Preconditions, Write, controller_of};
+use agent_objects::{
+    LabelSelector, Object, Part, Preconditions, Write, controller_of, owner_reference,
+};
 use proto_node::meta::OwnerReference;
 use proto_node::to_json;
 use serde_json::{Value, json};
@@ -43,18 +45,6 @@ pub(super) fn claim<'a>(view: &'a View, selector: &LabelSelector, memory: &Memor
         }
     }
     claimed
-}
-
-/// The reference by which a set controls a replica.
-pub(super) fn owner_reference(set: &Object) -> OwnerReference {
-    OwnerReference {
-        api_version: set.api_version.clone(),
-        kind: set.kind.clone(),
-        name: set.metadata.name.clone(),
-        uid: set.metadata.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 /// Has the set control a VMI.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use agent_domain::name_suffix;
-use agent_objects::{LabelSelector, Object, ObjectId, Preconditions, Write};
+use agent_objects::{LabelSelector, Object, ObjectId, Preconditions, Write, owner_reference};
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{
     VirtualMachineInstanceReplicaSetSpec as SetSpec, VirtualMachineInstanceTemplateSpec,
@@ -241,7 +241,7 @@ fn replica(view: &View, template: &VirtualMachineInstanceTemplateSpec, name: Str
             namespace: id.namespace,
             labels: metadata.labels,
             annotations: metadata.annotations,
-            owner_references: vec![claim::owner_reference(&view.set)],
+            owner_references: vec![owner_reference(&view.set)],
             ..ObjectMeta::default()
         },
         content,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_domain::{Kit, Owner, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
-    spec_and_strategy, with_strategy,
+    owner_reference, spec_and_strategy, with_strategy,
 };
 use proto_node::to_json;
 use proto_node::vmi::{
@@ -19,7 +19,6 @@ use super::follow::follow;
 use super::kit::{Stash, stash};
 use super::memory::{Failure, Memory};
 use super::moment::Moment;
-use super::owner::owner_reference;
 use super::printable::Expected;
 use super::status::{self, Facts, report};
 use super::step::{Guest, Request, Situation, Step, step};
@@ -99,14 +98,11 @@ impl Look<'_> {
             outcome.writes.push(adopt(&self.view.machine, vmi));
             return outcome;
         }
-        let (kit, missing) = match stash(self.view, self.spec, &self.before) {
-            Stash::Ready(kit) => (kit, None),
-            Stash::Missing(failure) => (Kit::default(), Some(failure)),
-            Stash::Writes(writes) => {
-                outcome.writes = writes;
-                return outcome;
-            }
-        };
+        let (kit, missing, copies) = self.kit(memory);
+        if !copies.is_empty() && missing.is_none() {
+            outcome.writes = copies;
+            return outcome;
+        }
         let own = self.view.own_vmi();
         let recorded = RunStrategy::parse(&self.before.run_strategy);
         let drift = self.drift(missing.is_none().then_some(kit));
@@ -158,7 +154,18 @@ impl Look<'_> {
             vmi,
         });
         outcome.writes.extend(self.act(step, drift));
+        outcome.writes.extend(copies);
         outcome
+    }
+
+    /// What the template is completed by, or why nothing can be started, and writes that have it be there. They come first,
+    /// unless they failed: then the status has to say so, and all but a start goes on.
+    fn kit(&self, memory: &Memory) -> (Kit<'_>, Option<Failure>, Vec<Write>) {
+        match stash(self.view, self.spec, &self.before) {
+            Stash::Ready(kit) => (kit, None, Vec::new()),
+            Stash::Missing(failure) => (Kit::default(), Some(failure), Vec::new()),
+            Stash::Writes(writes) => (Kit::default(), memory.failure.clone(), writes),
+        }
     }
 
     /// What carries a step out, beside a start.

@@ -1,25 +1,20 @@
 //! Copies of a machine's instance type and preference. One is made when the machine is first looked at, so that it stays as
-//! it is whatever becomes of the original.
+//! it is whatever becomes of the original. Those of older versions of the API are replaced, as KubeVirt does it.
 
 use std::collections::BTreeMap;
 
 use agent_domain::{Kit, Sort, named};
-use agent_objects::{KitPart, Object, Part, Preconditions, REVISION_NAME_LABEL, Write};
-use proto_node::meta::ObjectMeta;
-use proto_node::to_json;
-use proto_node::vmi::{
-    ControllerRevisionRef, InstancetypeStatusRef as Reference, VirtualMachineSpec,
-    VirtualMachineStatus,
+use agent_objects::{
+    KitPart, Object, ObjectId, Outdated, Part, Preconditions, Write, controller_of, kit_copy,
+    kit_reference,
 };
-use serde_json::{Map, json};
+use proto_node::to_json;
+use proto_node::vmi::{VirtualMachineSpec, VirtualMachineStatus};
+use serde_json::json;
 
 use super::memory::Failure;
-use super::owner::owner_reference;
 use super::view::{REVISION, View};
 use crate::patch::replacing;
-
-/// The version of the copies.
-const VERSION: &str = "v1beta1";
 
 /// What is to be done about the copies of a machine.
 pub(super) enum Stash<'a> {
@@ -37,7 +32,7 @@ pub(super) fn stash<'a>(
     spec: &VirtualMachineSpec,
     before: &VirtualMachineStatus,
 ) -> Stash<'a> {
-    let (mut writes, mut wanted) = (Vec::new(), before.clone());
+    let (mut writes, mut left_over, mut wanted) = (Vec::new(), Vec::new(), before.clone());
     for (sort, part) in [
         (Sort::Instancetype, &view.instancetype),
         (Sort::Preference, &view.preference),
@@ -50,9 +45,23 @@ pub(super) fn stash<'a>(
                 });
             }
             KitPart::Unnamed => None,
-            KitPart::Copy { revision, .. } => Some(revision.clone()),
+            KitPart::Copy {
+                revision, outdated, ..
+            } => {
+                let upgraded = outdated
+                    .as_deref()
+                    .and_then(|old| upgraded(&view.machine, old));
+                let name = upgraded
+                    .as_ref()
+                    .map(|(copy, _)| copy.metadata.name.clone());
+                if let Some((copy, removal)) = upgraded {
+                    writes.push(Write::Create(Box::new(copy)));
+                    left_over.extend(removal);
+                }
+                Some(name.unwrap_or_else(|| revision.clone()))
+            }
             KitPart::Live(object) => {
-                let copy = copy_of(&view.machine, object);
+                let copy = kit_copy(&view.machine, object);
                 let name = copy.metadata.name.clone();
                 writes.push(Write::Create(Box::new(copy)));
                 Some(name)
@@ -62,7 +71,7 @@ pub(super) fn stash<'a>(
             Sort::Instancetype => &mut wanted.instancetype_ref,
             Sort::Preference => &mut wanted.preference_ref,
         };
-        *place = revision.map(|revision| reference(spec, sort, revision));
+        *place = revision.map(|revision| kit_reference(spec, sort, revision));
     }
     let refs = |status: &VirtualMachineStatus| {
         let part = VirtualMachineStatus {
@@ -81,6 +90,7 @@ pub(super) fn stash<'a>(
             preconditions: Preconditions::exactly(&machine.metadata),
         });
     }
+    writes.extend(left_over);
     if !writes.is_empty() {
         return Stash::Writes(writes);
     }
@@ -90,55 +100,22 @@ pub(super) fn stash<'a>(
     })
 }
 
-fn reference(spec: &VirtualMachineSpec, sort: Sort, revision: String) -> Reference {
-    let named = named(spec, sort).ok().flatten();
-    Reference {
-        name: named.as_ref().map(|it| it.name.clone()).unwrap_or_default(),
-        kind: named.map(|it| it.kind.to_lowercase()).unwrap_or_default(),
-        controller_revision_ref: Some(ControllerRevisionRef { name: revision }),
-        ..Reference::default()
+/// The copy that takes the place of an outdated one, and what takes that one away if it is the machine's.
+fn upgraded(machine: &Object, old: &Outdated) -> Option<(Object, Option<Write>)> {
+    let (copy, revision) = (kit_copy(machine, &old.original), &old.revision);
+    if copy.metadata.name == revision.name {
+        return None;
     }
-}
-
-/// The ControllerRevision that keeps an object as it is.
-fn copy_of(machine: &Object, object: &Object) -> Object {
-    let metadata = &object.metadata;
-    let data = json!({
-        "apiVersion": object.api_version,
-        "kind": object.kind,
-        "metadata": {
-            "name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid,
-            "generation": metadata.generation,
+    let is_own = controller_of(revision).is_some_and(|it| it.uid == machine.metadata.uid);
+    let removal = is_own.then(|| Write::Delete {
+        id: ObjectId {
+            kind: REVISION.to_owned(),
+            namespace: revision.namespace.clone(),
+            name: revision.name.clone(),
         },
-        "spec": object.content.get("spec").cloned().unwrap_or_default(),
+        preconditions: Preconditions::same(revision),
     });
-    let label =
-        |name: &str, value: String| (format!("instancetype.kubevirt.io/object-{name}"), value);
-    let mut content = Map::new();
-    content.insert(String::from("data"), data);
-    Object {
-        api_version: String::from("apps/v1"),
-        kind: String::from(REVISION),
-        metadata: ObjectMeta {
-            name: format!(
-                "{}-{}-{VERSION}-{}-{}",
-                machine.metadata.name, metadata.name, metadata.uid, metadata.generation
-            ),
-            namespace: machine.metadata.namespace.clone(),
-            labels: [
-                label("generation", metadata.generation.to_string()),
-                label("kind", object.kind.clone()),
-                label("uid", metadata.uid.clone()),
-                label("version", VERSION.to_owned()),
-                (REVISION_NAME_LABEL.to_owned(), metadata.name.clone()),
-            ]
-            .into(),
-            owner_references: vec![owner_reference(machine)],
-            ..ObjectMeta::default()
-        },
-        content,
-        ..Object::default()
-    }
+    Some((copy, removal))
 }
 
 /// Annotations of a VMI that name what it was made of.

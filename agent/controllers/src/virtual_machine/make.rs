@@ -1,14 +1,13 @@
 //! The VMI of a machine.
 
 use agent_domain::{Kit, apply_kit};
-use agent_objects::{Object, ObjectId};
+use agent_objects::{Object, ObjectId, owner_reference};
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{VirtualMachineInstanceTemplateSpec, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
 use serde_json::{Map, Value};
 
 use super::kit;
-use super::owner::owner_reference;
 use super::view::{FINALIZER, GENERATION_ANNOTATION, VMI};
 
 /// Names the VMI of a machine.

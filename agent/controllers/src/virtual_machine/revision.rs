@@ -1,10 +1,9 @@
 //! What a machine was when its guest was started: a ControllerRevision, by which is known what only a restart would change.
 
-use agent_objects::{Object, ObjectId, Preconditions, Write};
+use agent_objects::{Object, ObjectId, Preconditions, Write, owner_reference};
 use proto_node::meta::ObjectMeta;
 use serde_json::{Map, json};
 
-use super::owner::owner_reference;
 use super::view::{GENERATION_ANNOTATION, REVISION};
 
 /// The generation of its machine that a VMI was made of.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use agent_domain::Sort;
+use agent_domain::{Sort, upgrade_kit};
 use agent_objects::{
     KitPart, ORPHAN_FINALIZER, Object, ObjectId, Part, Write, controller_of, find_kit,
 };
@@ -23,6 +23,10 @@ use crate::store::{Change, ChangeKind, ObjectStore, StoreError};
 /// How long a machine whose VMI was just made is left alone. Its guest starts meanwhile, which takes syncs of the same disk
 /// as reporting each step would; what has come of it is reported in one go.
 const REST: Duration = Duration::from_millis(50);
+
+/// What a machine reports when a copy of what it names cannot be made; KubeVirt's words.
+const COPIES_FAILED: &str =
+    "error encountered while storing instancetype.kubevirt.io controllerRevisions";
 
 /// The controller of all machines of a store.
 #[derive(Debug, Default)]
@@ -246,8 +250,7 @@ fn carry_out(
     for write in outcome.writes {
         let done = match &write {
             Write::Create(copy) => match store.create(copy) {
-                // Its name says what it is a copy of.
-                Err(StoreError::AlreadyExists(_)) => Ok(()),
+                Err(StoreError::AlreadyExists(_)) => check_copy(store, copy),
                 made => made.map(drop),
             },
             Write::Patch {
@@ -294,6 +297,31 @@ fn carry_out(
             not_all(view, failure, memory, say)
         }
     }
+}
+
+/// Whether the revision that has the name of a copy is that copy. As KubeVirt does, one is known by what it keeps.
+fn check_copy(store: &impl ObjectStore, copy: &Object) -> Result<(), StoreError> {
+    let name = &copy.metadata.name;
+    let Some(present) = store.get(&copy.id())? else {
+        return Err(StoreError::Conflict(format!("{name:?} is gone")));
+    };
+    let owner = |of: &Object| controller_of(&of.metadata).map(|owner| owner.uid.clone());
+    let controller = owner(&present);
+    if controller.is_some() && controller != owner(copy) {
+        // A machine of this name had it, and is gone: so will it be.
+        let text = format!("{name:?} belongs to another machine");
+        return Err(StoreError::Conflict(text));
+    }
+    let spec = |of: &Object| {
+        let kept = upgrade_kit(of.content.get("data")?).ok()?;
+        kept.get("spec").cloned()
+    };
+    if spec(&present) == spec(copy) {
+        return Ok(());
+    }
+    Err(StoreError::Refused(format!(
+        "found existing ControllerRevision with unexpected data: {name}"
+    )))
 }
 
 /// Remembers and tells why not everything was carried out.
@@ -389,7 +417,7 @@ fn failure(write: &Write, error: &StoreError) -> Option<Failure> {
         return None;
     }
     let (reason, what) = match write {
-        Write::Create(_) => return failure_of_start(error),
+        Write::Create(_) => ("FailedCreate", COPIES_FAILED),
         // What a start leaves over is tried again with it.
         Write::Delete { id, .. } if id.kind != VMI => return failure_of_start(error),
         Write::Delete { .. } => ("FailedDelete", "Failure attempting to delete VMI"),
@@ -426,6 +454,7 @@ fn failed(write: &Write, error: &StoreError) -> String {
             )
         }
         Write::Patch { id, .. } => format!("Error updating {}: {error}", id.name),
-        Write::Create(_) | Write::Delete { .. } => failed_start(error),
+        Write::Create(_) => format!("{COPIES_FAILED}: {error}"),
+        Write::Delete { .. } => failed_start(error),
     }
 }

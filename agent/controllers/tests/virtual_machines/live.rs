@@ -16,7 +16,7 @@ fn running() -> World {
     world
 }
 
-fn run(world: &mut World) {
+pub fn run(world: &mut World) {
     for _ in 0..8 {
         world.catch_up();
         world.guest_goes_on();
@@ -24,7 +24,7 @@ fn run(world: &mut World) {
     world.catch_up();
 }
 
-fn change(world: &mut World, change: &Value) {
+pub fn change(world: &mut World, change: &Value) {
     let id = world.machine().id();
     world.store.change(&id, Part::Main, change);
     world.catch_up();
@@ -35,7 +35,7 @@ fn change_template(world: &mut World, spec: &Value) {
 }
 
 /// The message of RestartRequired.
-fn restart(machine: &Object) -> Option<String> {
+pub fn restart(machine: &Object) -> Option<String> {
     let all = machine.at(&["status", "conditions"])?.as_array()?;
     let required = all.iter().find(|it| it["type"] == "RestartRequired")?;
     Some(required["message"].as_str()?.to_owned())
@@ -131,7 +131,7 @@ fn a_machine_whose_strategy_alone_changes_is_observed_as_it_is() {
 }
 
 /// An instance type for all namespaces.
-fn instancetype(name: &str, guest: &str) -> Value {
+pub fn instancetype(name: &str, guest: &str) -> Value {
     json!({
         "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineClusterInstancetype",
         "metadata": {"name": name},

@@ -5,6 +5,7 @@
 #[path = "../common/fake.rs"]
 mod fake;
 mod kills;
+mod kits;
 mod live;
 #[path = "../common/seeds.rs"]
 mod seeds;

@@ -45,8 +45,15 @@ impl Sort {
         }
     }
 
+    /// Which of them objects of a kind are.
+    #[must_use]
+    pub fn of_kind(kind: &str) -> Option<Self> {
+        let mut all = [Self::Instancetype, Self::Preference].into_iter();
+        all.find(|sort| [sort.kinds().0, sort.kinds().1].contains(&kind))
+    }
+
     /// Kinds in a namespace and of the cluster.
-    const fn kinds(self) -> (&'static str, &'static str) {
+    pub(super) const fn kinds(self) -> (&'static str, &'static str) {
         match self {
             Self::Instancetype => (
                 "VirtualMachineInstancetype",
@@ -137,6 +144,26 @@ pub fn named(spec: &VirtualMachineSpec, sort: Sort) -> Result<Option<Named>, Str
         name: matcher.name.to_owned(),
         revision: matcher.revision.to_owned(),
     }))
+}
+
+/// KubeVirt's rule of changed matchers: another name with the revision of the one before would have no effect.
+#[must_use]
+pub fn check_matcher_changes(
+    before: &VirtualMachineSpec,
+    spec: &VirtualMachineSpec,
+) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for sort in [Sort::Instancetype, Sort::Preference] {
+        let (Some(before), Some(now)) = (sort.of(before), sort.of(spec)) else {
+            continue;
+        };
+        if !now.revision.is_empty() && now.revision == before.revision && now.name != before.name {
+            let field = format!("{}.revisionName", sort.field());
+            let text = "the Matcher Name has been updated without updating the RevisionName";
+            errors.push(FieldError::new(field, Rule::Invalid, text));
+        }
+    }
+    errors
 }
 
 /// Judges both matchers, and has those be left out that name nothing and may: their volume tells nothing.

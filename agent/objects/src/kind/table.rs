@@ -92,8 +92,12 @@ impl Kinds {
     ///
     /// # Errors
     /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].
-    pub fn read(&self, value: Value) -> Result<(&ObjectKind, Object), Refusal> {
+    pub fn read(&self, mut value: Value) -> Result<(&ObjectKind, Object), Refusal> {
         let kind = self.kind_of(&value)?;
+        let errors = convert(kind, &mut value);
+        if !errors.is_empty() {
+            return Err(Refusal::Malformed(errors));
+        }
         Ok((kind, self.read_as(kind, value)?))
     }
 
@@ -123,6 +127,8 @@ impl Kinds {
         mut value: Value,
     ) -> Result<(&ObjectKind, Object, Vec<String>), Refusal> {
         let kind = self.kind_of(&value)?;
+        // A field that is later than its object's version is unknown to that, and kept as such.
+        let _later = convert(kind, &mut value);
         let metadata = value.get_mut("metadata").map(Value::take);
         let (mut unknown, mut unknown_metadata) = (Vec::new(), UnknownMetadata::default());
         if let Some(metadata) = metadata {
@@ -221,6 +227,19 @@ impl Kinds {
             .schema
             .write_json(kind.message, &head, bytes, (&mut last.json, text));
         written.map_err(|error| Refusal::Malformed(vec![error]))
+    }
+}
+
+/// Brings a value into the form of the version that its kind is stored in.
+fn convert(kind: &ObjectKind, value: &mut Value) -> Vec<DecodeError> {
+    let version = value.get("apiVersion").and_then(Value::as_str);
+    let version = version.unwrap_or_default();
+    let version = version.rsplit('/').next().unwrap_or_default().to_owned();
+    match kind.convert {
+        Some(convert) if kind.versions.first() != Some(&version.as_str()) => {
+            convert(&version, value)
+        }
+        _ => Vec::new(),
     }
 }
 

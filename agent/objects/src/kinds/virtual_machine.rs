@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 
-use agent_domain::{FieldError, Named, Rule, Sort, admit_virtual_machine};
-use proto_node::vmi::VirtualMachine;
+use agent_domain::{FieldError, Named, Rule, Sort, admit_virtual_machine, check_matcher_changes};
+use proto_node::vmi::{VirtualMachine, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
 
 use super::columns::{AGE, text};
@@ -55,6 +55,13 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
         let found = find_kit(machine, sort, get);
         found.ok().and_then(|part| part.spec().cloned())
     };
+    let errors = of_changes(&machine, context);
+    if !errors.is_empty() {
+        return Admission {
+            errors,
+            warnings: Vec::new(),
+        };
+    }
     let caps = context.caps.map(|caps| caps());
     match admit_virtual_machine(machine, caps.as_ref(), &find) {
         Ok(admitted) => {
@@ -71,5 +78,64 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
             errors,
             warnings: Vec::new(),
         },
+    }
+}
+
+/// What is wrong with a change, whatever the machine is.
+fn of_changes(machine: &VirtualMachine, context: &AdmitContext<'_>) -> Vec<FieldError> {
+    let before = context.before.and_then(|before| before.content.get("spec"));
+    let before = before.map(|spec| from_json::<VirtualMachineSpec>(spec.clone()));
+    match (before, &machine.spec) {
+        (Some(Ok(before)), Some(spec)) => check_matcher_changes(&before, spec),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::Kinds;
+
+    fn machine(name: &str, revision: &str) -> Object {
+        let value = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "web", "namespace": "default", "uid": "m"},
+            "spec": {
+                "runStrategy": "Halted",
+                "instancetype": {"name": name, "revisionName": revision},
+                "template": {"spec": {"domain": {"devices": {}}}},
+            },
+        });
+        Kinds::this_release().read(value).unwrap().1
+    }
+
+    #[test]
+    fn another_name_takes_another_revision() {
+        let before = machine("small", "kept");
+        let context = AdmitContext {
+            caps: None,
+            before: Some(&before),
+            find: &|_| None,
+        };
+        for (mut after, is_legal) in [
+            (machine("small", "kept"), true),
+            (machine("large", ""), true),
+            (machine("large", "other"), true),
+            (machine("large", "kept"), false),
+        ] {
+            let told = admit(&mut after, &context).errors;
+            let told: Vec<Value> = told
+                .iter()
+                .map(|error| json!([error.path, error.message]))
+                .collect();
+            let wanted = json!([
+                "spec.instancetype.revisionName",
+                "the Matcher Name has been updated without updating the RevisionName",
+            ]);
+            let wanted = if is_legal { vec![] } else { vec![wanted] };
+            assert_eq!(told, wanted, "{after:?}");
+        }
     }
 }
