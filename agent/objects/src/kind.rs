@@ -90,6 +90,9 @@ pub type Convert = fn(&str, &mut Value) -> Vec<DecodeError>;
 /// Reads the data of an object: bytes by key.
 pub type ReadData = fn(&Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal>;
 
+/// Makes the objects that are stored with a new one, whose status may name them. It finds others that the new one names.
+pub type MakeCompanions = fn(&mut Object, &dyn Fn(&ObjectId) -> Option<Object>) -> Vec<Object>;
+
 /// Who writes objects of a kind into the store.
 #[derive(Clone, Copy, Debug)]
 pub enum Writer {
@@ -150,6 +153,8 @@ pub struct ObjectKind {
     pub finalizer: Option<&'static str>,
     /// Names of objects that cannot be deleted.
     pub undeletable: &'static [&'static str],
+    /// Makes what is stored in one transaction with every new object, of kinds that this layer writes.
+    pub companions: Option<MakeCompanions>,
     /// Reads the data that a VMI can be given of an object.
     pub data: Option<ReadData>,
 }
@@ -180,6 +185,7 @@ impl ObjectKind {
         read_role: Role::View,
         finalizer: None,
         undeletable: &[],
+        companions: None,
         data: None,
     };
 

@@ -1,5 +1,6 @@
-//! Copies of a machine's instance type and preference. One is made when the machine is first looked at, so that it stays as
-//! it is whatever becomes of the original. Those of older versions of the API are replaced, as KubeVirt does it.
+//! Copies of a machine's instance type and preference. They are stored with a new machine, so that it stays as it is
+//! whatever becomes of the originals. Those of what was not there then, and of what it names later, are made here; those of
+//! older versions of the API are replaced, as KubeVirt does it.
 
 use std::collections::BTreeMap;
 

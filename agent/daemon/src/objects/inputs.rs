@@ -17,6 +17,11 @@ use crate::error::store;
 pub(crate) struct Inputs(Vec<(ObjectKey, Option<u64>)>);
 
 impl Inputs {
+    /// Adds what else was looked at.
+    pub(super) fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
     /// Whether all are as they were.
     pub(crate) fn are_current(&self, transaction: &Transaction<'_>) -> Result<bool, StoreError> {
         for (key, version) in &self.0 {

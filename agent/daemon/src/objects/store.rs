@@ -16,7 +16,7 @@ use crate::error::store;
 use crate::object;
 
 /// Controllers write as whoever calls the service of the node.
-const CONTROLLER: WriteBy = WriteBy {
+pub(super) const CONTROLLER: WriteBy = WriteBy {
     owner: Owner::GrpcCaller,
     dry_run: false,
     idempotency_key: String::new(),

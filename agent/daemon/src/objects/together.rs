@@ -1,13 +1,18 @@
-//! A guest and another object that are stored in one transaction: a start of a machine waits for one sync.
+//! Objects that are stored in one transaction: a start of a machine waits for one sync, and a machine is never without the
+//! copies of its instance type and preference.
 
 use agent_host::Host;
-use agent_objects::{Manager, Object, Part, Writer, Written, manage};
+use agent_objects::{
+    Manager, Object, ObjectId, ObjectKind, Part, Writer, Written, controller_of, manage,
+};
 use agent_sources::{ApiError, ObjectWritten, WriteBy};
 use agent_store::Transaction;
 
 use super::companion::Companion;
+use super::inputs::{Finder, Inputs};
 use super::namespace::{self, check_open};
 use super::rows::Extent;
+use super::store::CONTROLLER;
 use super::wait::wait;
 use super::write::{Decision, agent_only};
 use super::{key, kind_of};
@@ -63,7 +68,34 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Stores the object where there is none of its name.
+    /// What is stored with a new object, which may be given a status that names it, and what else was looked at for it.
+    pub(super) fn companions(
+        &self,
+        kind: &ObjectKind,
+        object: &mut Object,
+    ) -> Result<(Vec<Companion>, Inputs), ApiError> {
+        let Some(make) = kind.companions else {
+            return Ok((Vec::new(), Inputs::default()));
+        };
+        let (made, inputs) = self.with_find(|find| make(object, find))?;
+        // They are nobody's but the object's: whoever manages that one does not know them.
+        let made = made.into_iter();
+        let made: Result<_, _> = made.map(|it| self.companion(it, &CONTROLLER)).collect();
+        Ok((made?, inputs))
+    }
+
+    /// Has something find objects as they are before a write, and notes which. What could not be read is not taken for absent.
+    pub(super) fn with_find<T>(
+        &self,
+        look: impl FnOnce(&dyn Fn(&ObjectId) -> Option<Object>) -> T,
+    ) -> Result<(T, Inputs), ApiError> {
+        let finder = Finder::new(self);
+        let found = look(&|id| finder.find(id));
+        Ok((found, finder.inputs()?))
+    }
+
+    /// Stores the object where there is none of its name. One that another owner has left is replaced: it would go, by its
+    /// uid, once the collector of garbage comes to it.
     pub(crate) fn store_companion(
         &self,
         transaction: &mut Transaction<'_>,
@@ -71,8 +103,14 @@ impl<H: Host> Agent<H> {
     ) -> Result<(), WriteError> {
         let Companion { kind, object, .. } = companion;
         let id = object.id();
-        if transaction.has_object(&key(&id))? {
-            return Ok(());
+        if let Some(row) = transaction.object(&key(&id))? {
+            let present = self.read(kind, &row)?;
+            let owner = |of: &Object| controller_of(&of.metadata).map(|owner| owner.uid.clone());
+            if owner(&present) == owner(object) {
+                return Ok(());
+            }
+            let before = (Some(&row), Extent::Whole);
+            self.store_written(transaction, kind, before, &mut Written::Gone(present))?;
         }
         let space = transaction.object(&namespace::key_of(&id.namespace))?;
         check_open(space.as_ref(), (kind.plural, &id))?;

@@ -13,8 +13,9 @@ use agent_store::{StoredObject, Transaction};
 use serde_json::{Value, json};
 
 use super::attempts::{ATTEMPTS, changed_too_often};
+use super::companion::Companion;
 use super::guests::{in_stored_form, legible};
-use super::inputs::{Finder, Inputs};
+use super::inputs::Inputs;
 use super::namespace::{self, check_open};
 use super::rows::Extent;
 use super::{key, kind_of, not_found, refused};
@@ -44,6 +45,8 @@ struct Decided {
     /// Other objects that were looked at.
     inputs: Inputs,
     idempotency_key: String,
+    /// What is stored with it.
+    companions: Vec<Companion>,
 }
 
 impl<H: Host> Agent<H> {
@@ -298,22 +301,19 @@ impl<H: Host> Agent<H> {
         before: Option<&Object>,
     ) -> Result<(Vec<String>, Inputs), ApiError> {
         let caps = || self.caps();
-        let finder = Finder::new(self);
-        let find = |id: &ObjectId| finder.find(id);
-        let admission = match kind.writer {
-            Writer::Objects(admit) => admit(
-                object,
-                &AdmitContext {
+        let (admission, inputs) = match kind.writer {
+            Writer::Objects(admit) => self.with_find(|find| {
+                let context = AdmitContext {
                     caps: Some(&caps),
                     before,
-                    find: &find,
-                },
-            ),
+                    find,
+                };
+                admit(object, &context)
+            })?,
             // What is stored must be legible to the guest's actor: its annotations count, too.
-            Writer::Guests => legible(kind, object)?,
+            Writer::Guests => (legible(kind, object)?, Inputs::default()),
             Writer::Agent => return Err(agent_only(kind)),
         };
-        let inputs = finder.inputs()?;
         if admission.errors.is_empty() {
             return Ok((admission.warnings, inputs));
         }
@@ -374,13 +374,23 @@ impl<H: Host> Agent<H> {
             if matches!(decision.written, Written::Unchanged) {
                 return Ok(told(decision, present));
             }
+            let mut inputs = std::mem::take(&mut decision.inputs);
+            let companions = match (&present, &mut decision.written) {
+                (None, Written::Changed(object)) => {
+                    let (companions, more) = self.companions(kind, object)?;
+                    inputs.extend(more);
+                    companions
+                }
+                _ => Vec::new(),
+            };
             let wanted = Decided {
                 kind,
                 id: id.clone(),
                 before: version_of(row.as_ref()),
                 extent,
-                inputs: std::mem::take(&mut decision.inputs),
+                inputs,
                 idempotency_key: by.idempotency_key.clone(),
+                companions,
             };
             let agent = self.clone();
             let store = move |transaction: &mut Transaction<'_>| {
@@ -429,6 +439,9 @@ impl<H: Host> Agent<H> {
         }
         let before = (now.as_ref(), wanted.extent);
         self.store_written(transaction, kind, before, &mut decision.written)?;
+        for companion in &wanted.companions {
+            self.store_companion(transaction, companion)?;
+        }
         let written = told(decision, present);
         if written.created && !wanted.idempotency_key.is_empty() {
             let uid = &written.object.metadata.uid;

@@ -8,6 +8,7 @@ use proto_node::{from_json, to_json};
 
 use super::columns::{AGE, text};
 use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
+use crate::kit::copy::copies_for;
 use crate::kit::find_kit;
 use crate::object::{Object, ObjectId};
 
@@ -29,6 +30,8 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     writer: Writer::Objects(admit),
     // KubeVirt's: a machine goes once its VMI is gone.
     finalizer: Some("kubevirt.io/virtualMachineControllerFinalize"),
+    // A type that is deleted right after the machine was made does not matter to it.
+    companions: Some(copies_for),
     ..ObjectKind::PLAIN
 };
 
