@@ -44,6 +44,7 @@ mod probes;
 mod review;
 mod rules;
 mod scheduling;
+mod secure_boot;
 mod sidecars;
 mod unserved;
 mod unserved_volumes;
@@ -70,7 +71,7 @@ pub use metadata::check_metadata;
 pub use network::NETWORK_WALLS_ANNOTATION;
 pub use occasion::Occasion;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
-pub use virtual_machine::{AdmittedVirtualMachine, FindKit, admit_virtual_machine};
+pub use virtual_machine::{AdmittedVirtualMachine, admit_virtual_machine};
 
 impl Vmi {
     /// Admits an object on a node. The server has set `metadata.uid` before.

@@ -31,10 +31,10 @@ mod vmi;
 
 pub use access::{AccessCredential, Propagation};
 pub use admit::{
-    Admitted, AdmittedVirtualMachine, Defaulted, FindKit, JudgedVmi, Judgement,
-    NETWORK_WALLS_ANNOTATION, Occasion, Remark, admit_container_disk, admit_virtual_machine,
-    check_metadata, convert_vmi, default_spec, default_vmi, judge_claim, judge_data_volume,
-    judge_metadata, judge_preset, judge_vmi,
+    Admitted, AdmittedVirtualMachine, Defaulted, JudgedVmi, Judgement, NETWORK_WALLS_ANNOTATION,
+    Occasion, Remark, admit_container_disk, admit_virtual_machine, check_metadata, convert_vmi,
+    default_spec, default_vmi, judge_claim, judge_data_volume, judge_metadata, judge_preset,
+    judge_vmi,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
@@ -53,8 +53,8 @@ pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{cloud_init_volumes, describe, with_cloud_init, with_machine};
 pub use instancetype::{
-    CommonRelease, Kit, Named, RELEASE_LABEL, STORED_VERSION as KIT_VERSION, Shortfall, Sort,
-    apply as apply_kit, check_matcher_changes, check_requirements, check_spread,
+    CommonRelease, FindKit, Kit, Named, RELEASE_LABEL, STORED_VERSION as KIT_VERSION, Shortfall,
+    Sort, apply as apply_kit, check_matcher_changes, check_requirements, check_spread,
     expand as expand_machine, judge_instancetype, judge_preference,
     later_fields as later_kit_fields, named, upgrade as upgrade_kit,
 };

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::admitted::{Admitted, Remark};
 use super::occasion::{ARCHITECTURE, Occasion};
 use super::review::Review;
-use super::{cdi, rules};
+use super::{cdi, rules, secure_boot};
 use crate::caps::NodeCaps;
 use crate::derive::{firmware_serial, firmware_uuid};
 use crate::error::{FieldError, Rule, of_fields_within};
 use crate::instancetype::{
-    Kit, Named, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
+    FindKit, Kit, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
     fill_in_defaults, is_inferred, machine_type, named, origin,
 };
 use crate::run_strategy::RunStrategy;
@@ -34,9 +34,6 @@ pub struct AdmittedVirtualMachine {
     /// Fields that were accepted and have no effect: path and reason.
     pub ignored: Vec<Remark>,
 }
-
-/// Finds the spec of an instance type or preference that a machine names, whose status may name a copy of it.
-pub type FindKit<'a> = &'a dyn Fn(&VirtualMachine, &Named, Sort) -> Option<Value>;
 
 /// Admits a machine: its template is judged as the VMI that will be made of it. Without `caps` it is judged for a node
 /// that has all that this release can use. So is a machine that does not start by itself: what the node lacks matters
@@ -88,6 +85,8 @@ struct FoundKit {
     /// One that is named is not there, or not known: without its size a machine cannot be judged. It will be when it is
     /// started.
     is_incomplete: bool,
+    /// A preference that could be named instead of one that asks for secure boot.
+    without_secure_boot: Option<&'static str>,
 }
 
 impl FoundKit {
@@ -115,6 +114,9 @@ impl FoundKit {
                 Sort::Instancetype => kit.instancetype = found,
                 Sort::Preference => kit.preference = found,
             }
+        }
+        if let Some((_, preference)) = &kit.preference {
+            kit.without_secure_boot = secure_boot::other(object, preference, find);
         }
         kit
     }
@@ -197,8 +199,7 @@ fn admit_template(
         }
         Err(errors) => {
             for error in errors {
-                let source = origin(&error.path, &plain, kit);
-                review.push(of_kit(error, source, found));
+                review.push(of_kit(error, &plain, found));
             }
         }
     }
@@ -252,18 +253,21 @@ fn judge_without_kit(
 }
 
 /// An error of a VMI as one of its machine: it names the instance type or preference that the value comes from.
-fn of_kit(error: FieldError, source: Option<Sort>, found: &FoundKit) -> FieldError {
-    let secure_boot = "firmware.bootloader.efi.secureBoot";
+fn of_kit(error: FieldError, template: &Value, found: &FoundKit) -> FieldError {
+    let preference = found.preference.as_ref();
+    if let Some((name, preference)) = preference.filter(|_| secure_boot::is_cause(&error)) {
+        let other = found.without_secure_boot;
+        if let Some(fix) = secure_boot::way_out((name, preference), template, other) {
+            return FieldError { fix, ..error }.within(TEMPLATE);
+        }
+    }
+    let source = origin(&error.path, template, found.kit());
     let name = match source {
         Some(Sort::Instancetype) => found.instancetype.as_ref().map(|(name, _)| name),
-        Some(Sort::Preference) => found.preference.as_ref().map(|(name, _)| name),
+        Some(Sort::Preference) => preference.map(|(name, _)| name),
         None => None,
     };
     let fix = match (source, name) {
-        (Some(Sort::Preference), Some(name)) if error.path.ends_with(secure_boot) => format!(
-            "preference {name:?} asks for it by preferredEfi.secureBoot, and this release has no secure boot: use another, such as \
-             `--preference linux.efi`, or set spec.template.spec.domain.{secure_boot} to false"
-        ),
         (Some(sort), Some(name)) => format!("it comes from the {} {name:?}", sort.word()),
         _ => error.fix,
     };

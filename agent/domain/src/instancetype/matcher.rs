@@ -1,6 +1,7 @@
 //! How a machine names its instance type and its preference.
 
-use proto_node::vmi::{VirtualMachineSpec, Volume};
+use proto_node::vmi::{VirtualMachine, VirtualMachineSpec, Volume};
+use serde_json::Value;
 
 use crate::error::{Bound, FieldError, Rule};
 
@@ -25,6 +26,9 @@ pub struct Named {
     /// The ControllerRevision with the copy that is wanted; empty: the one that the machine has.
     pub revision: String,
 }
+
+/// Finds the spec of an instance type or preference that a machine names, whose status may name a copy of it.
+pub type FindKit<'a> = &'a dyn Fn(&VirtualMachine, &Named, Sort) -> Option<Value>;
 
 /// Either matcher.
 struct Matcher<'a> {

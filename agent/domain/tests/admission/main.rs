@@ -14,6 +14,7 @@ mod network_walls;
 mod pod_network;
 mod probes;
 mod properties;
+mod secure_boot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
