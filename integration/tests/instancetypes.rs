@@ -1,12 +1,12 @@
 //! Instance types and preferences on a node of this machine's own KVM: what becomes of machines when what they name comes
-//! late or goes early.
+//! late or goes early, and the common ones from start to start.
 
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
 
 use anyhow::Context;
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, CONFIG, GuestSpec};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
@@ -132,7 +132,7 @@ fn a_type_that_is_deleted_right_after_its_machine_was_made_does_not_matter_to_it
     assert_eq!(agent.value("web", ".spec.domain.memory.guest")?, "16Mi");
     // A machine of the same name finds what the first has left, and is not left without.
     succeed(&agent, "create -f /run/small.yaml")?;
-    succeed(&agent, "delete vm web --wait")?;
+    succeed(&agent, "delete vm web")?;
     succeed(&agent, "create -f /run/vm.yaml")?;
     succeed(&agent, "delete vmcf small")?;
     succeed(&agent, "start vm web")?;
@@ -162,5 +162,71 @@ fn manifests_of_older_versions_are_taken_and_shown_as_of_today() -> anyhow::Resu
             "{refused}"
         );
     }
+    Ok(())
+}
+
+/// Starts the agent with a release of the common ones, and counts what it has then: types and preferences.
+fn restart_with(host: &Host, agent: &Agent<'_, Host>, release: &str) -> anyhow::Result<[usize; 2]> {
+    agent.kill()?;
+    host.sh(&format!(
+        "sed -i '/^\\[instancetypes\\]$/,$d' {CONFIG}; printf '\\n[instancetypes]\\ncommon = \"{release}\"\\n' >> {CONFIG}"
+    ))?;
+    agent.start()?;
+    count(agent)
+}
+
+fn count(agent: &Agent<'_, Host>) -> anyhow::Result<[usize; 2]> {
+    let mut counts = [0; 2];
+    for (count, kind) in counts.iter_mut().zip(["vmcf", "vmcp"]) {
+        *count = succeed(agent, &format!("get {kind} -o name"))?
+            .lines()
+            .count();
+    }
+    Ok(counts)
+}
+
+#[test]
+fn common_types_follow_the_configuration_and_leave_the_operator_what_is_the_operators()
+-> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    assert_eq!(count(&agent)?, [65, 57]);
+    let memory = || {
+        succeed(
+            &agent,
+            "get vmcf u1.small -o jsonpath='{.spec.memory.guest} {.metadata.generation}'",
+        )
+    };
+    succeed(&agent, "delete vmcf u1.nano")?;
+    succeed(
+        &agent,
+        "patch vmcf u1.small -p '{spec: {memory: {guest: 3Gi}}}'",
+    )?;
+    assert_eq!(memory()?, "3Gi 2");
+    let versions = || {
+        succeed(
+            &agent,
+            "get vmcf u1.large -o jsonpath='{.metadata.resourceVersion}'",
+        )
+    };
+    let version = versions()?;
+    // Both releases have all three.
+    for (release, wanted) in [
+        ("head", [64, 57]),
+        ("v1.0.0", [38, 32]),
+        ("v1.0.0", [38, 32]),
+        ("none", [1, 0]),
+        ("none", [1, 0]),
+    ] {
+        assert_eq!(restart_with(&host, &agent, release)?, wanted, "{release}");
+        assert_eq!(memory()?, "3Gi 2", "{release}");
+        if release == "head" {
+            assert_eq!(versions()?, version, "nothing is written");
+        }
+    }
+    // Who had none begins anew, without what was removed long ago being held against it.
+    assert_eq!(restart_with(&host, &agent, "head")?, [65, 57]);
+    assert_eq!(memory()?, "3Gi 2");
     Ok(())
 }

@@ -135,3 +135,53 @@ fn accepted_is_exit_code_0() {
     let output = validate(&["-f", "accepted.yaml", "-o", "json"]);
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
 }
+
+#[test]
+fn machines_are_judged_by_the_common_instance_types_that_their_node_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = directory.path().join("machine.json");
+    // One is of both releases, the other of the later alone.
+    let object = serde_json::json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "dev"},
+        "spec": {
+            "runStrategy": "Halted",
+            "instancetype": {"name": "u1.nano"}, "preference": {"name": "linux"},
+            "template": {"spec": {"domain": {"devices": {}}}},
+        },
+    });
+    std::fs::write(&machine, object.to_string()).unwrap();
+    let run = |common: Option<&str>| {
+        let mut node = serde_json::json!({
+            "name": "a", "architecture": "amd64", "maxVcpus": 8, "memoryBytes": 16_u64 << 30,
+            "networks": {}, "labels": {}, "refuseSubstitution": false,
+        });
+        if let Some(common) = common {
+            node["commonInstancetypes"] = common.into();
+        }
+        let report = directory.path().join("node.json");
+        let text = serde_json::json!({"node": node}).to_string();
+        std::fs::write(&report, text).unwrap();
+        let (machine, report) = (machine.to_str().unwrap(), report.to_str().unwrap());
+        validate(&["-f", machine, "--node", report, "-o", "json"])
+    };
+    for (common, missing) in [
+        (None, &[][..]),
+        (Some("head"), &[]),
+        (Some("v1.0.0"), &["linux"]),
+        (Some("none"), &["u1.nano", "linux"]),
+    ] {
+        let output = run(common);
+        let line: Value = serde_json::from_str(&out(&output)).unwrap();
+        assert_eq!(line["verdict"], "accepted", "{line}");
+        let warnings = line["warnings"].as_array().unwrap();
+        assert_eq!(warnings.len(), missing.len(), "{common:?}: {line}");
+        for (warning, name) in warnings.iter().zip(missing) {
+            let warning = warning.as_str().unwrap();
+            let wanted = format!("{name:?} not found");
+            assert!(warning.contains(&wanted), "{common:?}: {warning}");
+        }
+    }
+    let output = run(Some("v2.0.0"));
+    let said = err(&output);
+    assert!(said.contains("commonInstancetypes \"v2.0.0\""), "{said}");
+}

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent_domain::{Lack, NodeCaps, PathRules};
+use agent_domain::{CommonRelease, Lack, NodeCaps, PathRules};
 use agent_host::{Finding, Health, NodeFacts, Patient, examine};
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -35,7 +35,10 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
     let text = match output {
         Some(Output::Json) => {
             let caps = facts::caps(config, &facts);
-            format!("{:#}\n", whole(&caps, &findings))
+            format!(
+                "{:#}\n",
+                whole(&caps, config.instancetypes.common(), &findings)
+            )
         }
         None => table(&findings),
     };
@@ -75,7 +78,7 @@ fn table(findings: &[Finding]) -> String {
     text
 }
 
-fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
+fn whole(caps: &NodeCaps, common: Option<CommonRelease>, findings: &[Finding]) -> Value {
     let findings: Vec<Value> = findings
         .iter()
         .map(|finding| {
@@ -102,6 +105,7 @@ fn whole(caps: &NodeCaps, findings: &[Finding]) -> Value {
             "podNetwork": caps.pod_network.map(|pool| format!("{}/{}", pool.network, pool.prefix)),
             "labels": caps.labels,
             "refuseSubstitution": caps.refuse_substitution,
+            "commonInstancetypes": common.map_or("none", CommonRelease::as_str),
             "lacksBios": caps.firmware.bios.as_ref().map(lack),
             "lacksEfi": caps.firmware.efi.as_ref().map(lack),
         },

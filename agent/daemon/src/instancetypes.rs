@@ -1,15 +1,17 @@
-//! The common instance types and preferences: those that are not there are made when the node starts. What an operator
-//! changes stays so.
+//! The common instance types and preferences. Those of the chosen release are made when the node starts, and follow it.
+//! What an operator changes or removes stays so.
 
-use std::collections::BTreeSet;
+mod plan;
 
-use agent_domain::{CommonRelease, Owner, RELEASE_LABEL};
+use agent_domain::CommonRelease;
 use agent_host::Host;
-use agent_objects::{Object, Preconditions, Propagation};
-use agent_sources::{ApiError, ObjectDelete, ObjectRegistry, WriteBy};
+use agent_objects::{Kinds, Object};
+use agent_sources::{ApiError, ObjectRegistry};
+use serde_json::Value;
 
+use self::plan::{Plan, plan};
 use crate::agent::Agent;
-use crate::objects::wait::wait;
+use crate::error::store;
 
 const KINDS: [&str; 2] = [
     "VirtualMachineClusterInstancetype",
@@ -17,60 +19,29 @@ const KINDS: [&str; 2] = [
 ];
 
 impl<H: Host> Agent<H> {
-    /// Has the node have those of a release; others that it was given before go.
+    /// Has the node have those of a release; others that it was given before go. Nothing may be served yet.
     ///
     /// # Errors
     /// When the ledger cannot be read or written.
     pub(crate) fn install_common(&self, release: Option<CommonRelease>) -> Result<(), ApiError> {
-        let by = WriteBy {
-            owner: Owner::GrpcCaller,
-            dry_run: false,
-            idempotency_key: String::new(),
-            manager: String::new(),
-        };
-        let mut there = BTreeSet::new();
+        let mut present = Vec::new();
         for kind in KINDS {
-            for object in self.list_objects(kind)?.items {
-                if given_by(&object).is_some_and(|given| release != Some(given)) {
-                    self.remove_common(&object, &by)?;
-                } else {
-                    there.insert((object.kind, object.metadata.name));
-                }
-            }
+            present.extend(self.list_objects(kind)?.items);
         }
         let wanted = release.map(CommonRelease::objects).unwrap_or_default();
-        for value in wanted {
-            let object = Object::from_json(value);
-            let object = object.map_err(|errors| ApiError::Internal(format!("{errors:?}")))?;
-            if !there.contains(&(object.kind.clone(), object.metadata.name.clone())) {
-                match wait(self.create_object(object, &by)) {
-                    // One that is being deleted is there until its finalizers are gone.
-                    Ok(_) | Err(ApiError::AlreadyExists(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+        let wanted = wanted.into_iter().map(read).collect::<Result<_, _>>()?;
+        let before = self.ledger.given().map_err(store)?;
+        let Plan { wishes, given } = plan(release, wanted, present, before.as_ref());
+        if wishes.is_empty() && before.as_ref() == Some(&given) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn remove_common(&self, object: &Object, by: &WriteBy) -> Result<(), ApiError> {
-        let delete = ObjectDelete {
-            id: object.id(),
-            preconditions: Preconditions::same(&object.metadata),
-            propagation: Propagation::Background,
-            grace_period_seconds: None,
-        };
-        wait(ObjectRegistry::delete_object(self, &delete, by)).map(drop)
+        // One transaction: whenever the agent is killed, what it has given is what it knows to have given.
+        self.change_together(wishes, |transaction| Ok(transaction.put_given(&given)?))
     }
 }
 
-/// The release of which this node made an object, if it did and nobody has changed it: others install the same objects by
-/// hand, with the same label.
-fn given_by(object: &Object) -> Option<CommonRelease> {
-    let labels = &object.metadata.labels;
-    let by = labels.get("app.kubernetes.io/managed-by")?;
-    let label = labels.get(RELEASE_LABEL)?;
-    let is_ours = by == "kvmlet" && object.metadata.generation == 1;
-    let mut releases = CommonRelease::ALL.into_iter();
-    releases.find(|release| is_ours && release.as_str() == label)
+fn read(value: Value) -> Result<Object, ApiError> {
+    let read = Kinds::this_release().read(value);
+    let (_, object) = read.map_err(|error| ApiError::Internal(error.to_string()))?;
+    Ok(object)
 }

@@ -13,7 +13,7 @@ mod rows;
 mod run;
 mod store;
 mod sweep;
-mod together;
+pub(crate) mod together;
 pub(crate) mod wait;
 mod write;
 

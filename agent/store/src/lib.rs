@@ -15,6 +15,7 @@ mod entries;
 mod error;
 mod file;
 mod garbage;
+mod given;
 mod group;
 mod index;
 mod job;

@@ -1,6 +1,6 @@
 //! One object and what a node would say of it.
 
-use agent_domain::{Admitted, Bound, FieldError, NodeCaps, Vmi};
+use agent_domain::{Admitted, Bound, FieldError, Vmi};
 use proto_node::manifest::Document;
 use proto_node::node::{Object, object};
 use proto_node::vmi::VirtualMachineInstance;
@@ -8,11 +8,12 @@ use proto_node::vmi::VirtualMachineInstance;
 use super::cause::{Cause, cause, misformed};
 use super::judged::{Judged, ManifestVerdict};
 use super::kinds::{Standing, standing};
+use super::node::JudgedNode;
 use super::{generated, others};
 
 /// Judges the object at `index` of a file, for a node or, without one, for any that has all that this
 /// release can use.
-pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCaps>) -> Judged {
+pub fn judge(file: &str, index: usize, document: Document, node: Option<&JudgedNode>) -> Judged {
     let mut judged = Judged {
         file: file.to_owned(),
         index,
@@ -51,7 +52,7 @@ pub fn judge(file: &str, index: usize, document: Document, node: Option<&NodeCap
     judged
 }
 
-fn judge_vmi(judged: &mut Judged, vmi: VirtualMachineInstance, node: Option<&NodeCaps>) {
+fn judge_vmi(judged: &mut Judged, vmi: VirtualMachineInstance, node: Option<&JudgedNode>) {
     match admit(vmi.clone(), generated::FIRST_UID, node) {
         Ok(admitted) => {
             judged.verdict = ManifestVerdict::Accepted;
@@ -89,7 +90,7 @@ impl Judged {
 fn admit(
     mut vmi: VirtualMachineInstance,
     uid: &str,
-    node: Option<&NodeCaps>,
+    node: Option<&JudgedNode>,
 ) -> Result<Admitted, Vec<FieldError>> {
     let metadata = vmi.metadata.get_or_insert_default();
     if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
@@ -98,7 +99,7 @@ fn admit(
     uid.clone_into(&mut metadata.uid);
     vmi.status = None;
     match node {
-        Some(node) => Vmi::admit(vmi, node),
+        Some(node) => Vmi::admit(vmi, &node.caps),
         None => Vmi::admit_anywhere(vmi),
     }
 }

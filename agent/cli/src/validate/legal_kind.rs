@@ -1,9 +1,9 @@
 //! A kind that KubeVirt has and this release does not take yet.
 
-use agent_domain::NodeCaps;
 use serde_json::Value;
 
 use super::cause::Cause;
+use super::node::JudgedNode;
 
 /// What is known of a kind.
 #[derive(Clone, Copy)]
@@ -18,4 +18,4 @@ pub(super) struct LegalKind {
 }
 
 /// Finds what is illegal in an object.
-pub(super) type Judge = fn(&LegalKind, Value, Option<&NodeCaps>) -> Vec<Cause>;
+pub(super) type Judge = fn(&LegalKind, Value, Option<&JudgedNode>) -> Vec<Cause>;

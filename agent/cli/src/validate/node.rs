@@ -3,10 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_domain::{FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules, PodPool};
+use agent_domain::{CommonRelease, FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules, PodPool};
 use serde::Deserialize;
 
 use crate::failure::Failure;
+
+/// What is known of a node.
+pub struct JudgedNode {
+    /// What admission judges by.
+    pub caps: NodeCaps,
+    /// Its common instance types and preferences.
+    pub common: Option<CommonRelease>,
+}
 
 /// What a doctor's report says that admission judges by.
 #[derive(Deserialize)]
@@ -38,6 +46,9 @@ struct Node {
     lacks_bios: Option<Missing>,
     #[serde(default)]
     lacks_efi: Option<Missing>,
+    /// Of a doctor that does not say, the usual ones are there.
+    #[serde(default)]
+    common_instancetypes: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +103,7 @@ impl From<Missing> for Lack {
 }
 
 /// Reads a report.
-pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
+pub fn read(path: &Path) -> Result<JudgedNode, Failure> {
     let failed = |why: String| {
         Failure::Unreadable(format!(
             "error: --node {}: {why} (`kvmlet doctor -o json` writes what belongs there)",
@@ -101,8 +112,17 @@ pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     let Report { node } = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let common = node.common_instancetypes.as_deref();
+    let common = match common.unwrap_or(CommonRelease::Head.as_str()) {
+        "none" => None,
+        name => Some(CommonRelease::parse(name).ok_or_else(|| {
+            failed(format!(
+                "commonInstancetypes {name:?} is not known to this kvmctl"
+            ))
+        })?),
+    };
     let paths = node.path_rules();
-    Ok(NodeCaps {
+    let caps = NodeCaps {
         node_name: node.name,
         architecture: node.architecture,
         max_vcpus: node.max_vcpus,
@@ -116,7 +136,8 @@ pub fn read(path: &Path) -> Result<NodeCaps, Failure> {
             bios: node.lacks_bios.map(Into::into),
             efi: node.lacks_efi.map(Into::into),
         },
-    })
+    };
+    Ok(JudgedNode { caps, common })
 }
 
 /// A network as the doctor writes it.

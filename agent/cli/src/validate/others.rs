@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::cause::{misformed, plain};
 use super::generated;
 use super::judged::{Judged, ManifestVerdict};
+use super::node::JudgedNode;
 
 /// An object and what admission said of it.
 pub(super) struct Outcome {
@@ -20,7 +21,10 @@ pub(super) struct Outcome {
 }
 
 /// Judges an object of a kind of the table, as the agent would. Nothing when callers do not write the kind.
-pub(super) fn admitted(value: Value, node: Option<&NodeCaps>) -> Result<Option<Outcome>, Refusal> {
+pub(super) fn admitted(
+    value: Value,
+    node: Option<&JudgedNode>,
+) -> Result<Option<Outcome>, Refusal> {
     let kinds = Kinds::this_release();
     let (kind, object) = kinds.read(value)?;
     let admit = match kind.writer {
@@ -34,11 +38,13 @@ pub(super) fn admitted(value: Value, node: Option<&NodeCaps>) -> Result<Option<O
     };
     let is_generated = object.metadata.name.is_empty();
     let mut object = create(kind, object, &given)?;
-    let caps = node.map(|node| || node.clone());
+    let caps = node.map(|node| || node.caps.clone());
+    let release = node.map_or(Some(CommonRelease::Head), |node| node.common);
+    let find = |id: &ObjectId| common(release?, id);
     let context = AdmitContext {
         caps: caps.as_ref().map(|caps| caps as &dyn Fn() -> NodeCaps),
         before: None,
-        find: &common,
+        find: &find,
     };
     let admission = admit(&mut object, &context);
     Ok(Some(Outcome {
@@ -49,7 +55,7 @@ pub(super) fn admitted(value: Value, node: Option<&NodeCaps>) -> Result<Option<O
 }
 
 /// The verdict on an object of a kind of the table.
-pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) {
+pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&JudgedNode>) {
     let outcome = match admitted(value, node) {
         Ok(Some(outcome)) => outcome,
         Ok(None) => {
@@ -79,10 +85,15 @@ pub(super) fn judge(judged: &mut Judged, value: Value, node: Option<&NodeCaps>) 
     judged.defaulted = Some(object.to_json());
 }
 
-/// What every node has unless its operator took it away: the common instance types and preferences.
-fn common(id: &ObjectId) -> Option<Object> {
-    static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| CommonRelease::Head.objects());
-    let found = OBJECTS.iter().find(|object| {
+/// What a node with a release of the common instance types and preferences has, unless its operator took it away.
+fn common(release: CommonRelease, id: &ObjectId) -> Option<Object> {
+    static HEAD: LazyLock<Vec<Value>> = LazyLock::new(|| CommonRelease::Head.objects());
+    static FIRST: LazyLock<Vec<Value>> = LazyLock::new(|| CommonRelease::V1_0_0.objects());
+    let objects = match release {
+        CommonRelease::Head => &HEAD,
+        CommonRelease::V1_0_0 => &FIRST,
+    };
+    let found = objects.iter().find(|object| {
         object["kind"] == id.kind.as_str() && object["metadata"]["name"] == id.name.as_str()
     });
     Object::from_json(found?.clone()).ok()

@@ -1,7 +1,7 @@
 //! What is illegal in objects of kinds that this release does not take.
 
 use agent_domain::{
-    Bound, FieldError, NodeCaps, Rule, judge_claim, judge_data_volume, judge_metadata, judge_preset,
+    Bound, FieldError, Rule, judge_claim, judge_data_volume, judge_metadata, judge_preset,
 };
 use agent_objects::{LabelSelector, Refusal};
 use proto_node::{DecodeError, from_json};
@@ -9,15 +9,16 @@ use serde_json::{Value, json};
 
 use super::cause::{Cause, cause, misformed, plain};
 use super::legal_kind::LegalKind;
+use super::node::JudgedNode;
 use super::{form, others};
 
 /// Of a kind whose form is not known here.
-pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     Vec::new()
 }
 
 /// Of a kind with a form in the table.
-pub(super) fn by_form(kind: &LegalKind, object: Value, _: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn by_form(kind: &LegalKind, object: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     let mut causes = form::misfits(kind.form, &object);
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     match from_json(metadata) {
@@ -31,17 +32,17 @@ pub(super) fn by_form(kind: &LegalKind, object: Value, _: Option<&NodeCaps>) -> 
 }
 
 /// CDI's DataVolume.
-pub(super) fn data_volume(_: &LegalKind, object: Value, _: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn data_volume(_: &LegalKind, object: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     causes(from_json(object).map(|object| judge_data_volume(&object)))
 }
 
 /// Kubernetes' PersistentVolumeClaim.
-pub(super) fn claim(_: &LegalKind, object: Value, _: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn claim(_: &LegalKind, object: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     causes(from_json(object).map(|object| judge_claim(&object)))
 }
 
 /// KubeVirt's VirtualMachineInstancePreset.
-pub(super) fn preset(_: &LegalKind, object: Value, _: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn preset(_: &LegalKind, object: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     causes(from_json(object).map(|object| judge_preset(&object)))
 }
 
@@ -53,7 +54,7 @@ fn causes(judged: Result<Vec<FieldError>, Vec<DecodeError>>) -> Vec<Cause> {
 }
 
 /// KubeVirt's VirtualMachinePool: its template is a VirtualMachine, which this release knows.
-pub(super) fn pool(_: &LegalKind, object: Value, node: Option<&NodeCaps>) -> Vec<Cause> {
+pub(super) fn pool(_: &LegalKind, object: Value, node: Option<&JudgedNode>) -> Vec<Cause> {
     const TEMPLATE: &str = "spec.virtualMachineTemplate";
     let Some(template) = object.pointer("/spec/virtualMachineTemplate") else {
         let message = format!("{TEMPLATE} in body is required");
@@ -96,7 +97,7 @@ fn check_selector(field: &str, selector: &Value, template: &Value) -> Vec<Cause>
 }
 
 /// What is illegal in the VirtualMachine that is made of a template.
-fn machine(template: &Value, node: Option<&NodeCaps>) -> Vec<FieldError> {
+fn machine(template: &Value, node: Option<&JudgedNode>) -> Vec<FieldError> {
     let mut machine = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "replica"},
     });

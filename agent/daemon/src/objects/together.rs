@@ -3,7 +3,8 @@
 
 use agent_host::Host;
 use agent_objects::{
-    Manager, Object, ObjectId, ObjectKind, Part, Writer, Written, controller_of, manage,
+    Manager, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Writer, Written,
+    controller_of, delete, manage, update,
 };
 use agent_sources::{ApiError, ObjectWritten, WriteBy};
 use agent_store::Transaction;
@@ -15,12 +16,73 @@ use super::rows::Extent;
 use super::store::CONTROLLER;
 use super::wait::wait;
 use super::write::{Decision, agent_only};
-use super::{key, kind_of};
+use super::{key, kind_of, refused};
 use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::{clock, owner};
 
+/// One of the writes of an agent on its own account that are carried out together.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Create(Object),
+    Replace {
+        present: Box<Object>,
+        wanted: Object,
+    },
+    Remove(Object),
+}
+
 impl<H: Host> Agent<H> {
+    /// Carries out writes of objects in no namespace, and what is to be noted of them; all or none. Nobody else writes
+    /// meanwhile.
+    pub(crate) fn change_together(
+        &self,
+        wishes: Vec<Wish>,
+        note: impl FnOnce(&mut Transaction<'_>) -> Result<(), WriteError>,
+    ) -> Result<(), ApiError> {
+        let wishes = wishes.into_iter();
+        let decided = wishes.map(|wish| self.decided(wish));
+        let decided = decided.collect::<Result<Vec<_>, _>>()?;
+        let written = self.write(|transaction| {
+            for (kind, id, mut written) in decided {
+                let row = transaction.object(&key(&id))?;
+                self.store_written(
+                    transaction,
+                    kind,
+                    (row.as_ref(), Extent::Whole),
+                    &mut written,
+                )?;
+            }
+            note(transaction)
+        });
+        Ok(written?)
+    }
+
+    /// What a write comes to.
+    fn decided(&self, wish: Wish) -> Result<(&'static ObjectKind, ObjectId, Written), ApiError> {
+        let (Wish::Create(object) | Wish::Replace { wanted: object, .. } | Wish::Remove(object)) =
+            &wish;
+        let (kind, id) = (kind_of(&object.kind)?, object.id());
+        let refused = |error| refused(kind, &id.name, error);
+        let written = match wish {
+            Wish::Create(object) => {
+                let object = self.new_object(kind, object)?;
+                self.admitted(kind, object)?.written
+            }
+            Wish::Replace { present, wanted } => {
+                let written = update(kind, &present, wanted, Part::Main);
+                written.map_err(refused)?
+            }
+            Wish::Remove(object) => {
+                let any = Preconditions::default();
+                let how = (&any, Propagation::Background);
+                let written = delete(kind, &object, how, &clock::rfc3339(clock::now()));
+                written.map_err(refused)?
+            }
+        };
+        Ok((kind, id, written))
+    }
+
     /// Makes a guest and, unless there is one of its name, another object; both or none.
     pub(super) fn create_together(
         &self,

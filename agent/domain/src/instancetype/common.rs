@@ -28,6 +28,14 @@ impl CommonRelease {
         }
     }
 
+    /// The release of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|release| release.as_str() == name)
+    }
+
     /// Its objects, without what a server gives. Empty only when this program is broken, which its tests show.
     #[must_use]
     pub fn objects(self) -> Vec<Value> {
