@@ -3,7 +3,7 @@
 mod decision;
 mod repeated;
 
-use agent_domain::PathRecords;
+use agent_domain::{PathRecords, name_suffix};
 use agent_host::Host;
 use agent_objects::{Manager, ObjectId, Part};
 use agent_plan::{Record, Timestamp, VmiId};
@@ -18,6 +18,7 @@ pub(crate) use self::decision::{fill_in, goes_first};
 use self::repeated::{Earlier, is_current};
 use crate::agent::Agent;
 use crate::error::WriteError;
+use crate::generated_name::{self, Attempts};
 use crate::object;
 use crate::objects::companion::Companion;
 use crate::objects::namespace::{self, check_open};
@@ -49,9 +50,27 @@ impl<H: Host> Agent<H> {
         companion: Option<&Companion>,
     ) -> Result<Applied, ApiError> {
         let mut call = Call::begin(self.traces.pipeline(), &apply);
-        let answer = self.apply_within(&mut call, apply, companion);
+        let answer = self.apply_named(&mut call, apply, companion);
         call.end(&answer);
         answer
+    }
+
+    /// A VMI whose name is made with it is a new one: it is no change of another that happens to have this name.
+    fn apply_named(
+        &self,
+        call: &mut Call,
+        mut apply: Apply,
+        companion: Option<&Companion>,
+    ) -> Result<Applied, ApiError> {
+        let metadata = object::metadata(&apply.object);
+        apply.create_only |= generated_name::is_to_be_made(&metadata);
+        let mut attempts = Attempts::of(&metadata);
+        loop {
+            let answer = self.apply_within(call, apply.clone(), companion);
+            if !attempts.go_on(&answer) {
+                return answer;
+            }
+        }
     }
 
     fn apply_within(
@@ -283,14 +302,10 @@ pub(crate) fn id(metadata: &ObjectMeta) -> VmiId {
 
 /// Fields of metadata that only the server sets, and the status, are not the caller's to give.
 fn clear_server_fields(object: &mut VirtualMachineInstance) {
-    let suffix = uuid::Uuid::new_v4().simple().to_string();
     let metadata = object.metadata.get_or_insert_default();
-    if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
-        metadata.name = format!(
-            "{}{}",
-            metadata.generate_name,
-            suffix.get(..5).unwrap_or_default()
-        );
+    if generated_name::is_to_be_made(metadata) {
+        let suffix = name_suffix(&[&uuid::Uuid::new_v4().to_string()]);
+        metadata.name = agent_domain::generated_name(&metadata.generate_name, &suffix);
     }
     if metadata.namespace.is_empty() {
         metadata.namespace = String::from("default");

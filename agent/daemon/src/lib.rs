@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod facts;
 mod forward;
+mod generated_name;
 mod given;
 mod guest_info;
 mod heaps;

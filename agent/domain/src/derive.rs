@@ -71,6 +71,22 @@ pub fn name_suffix(parts: &[&str]) -> String {
     suffix
 }
 
+/// How many bytes a generated name has at most, which is what fits into a label's value: as kube-apiserver has it.
+const GENERATED_NAME_BYTES: usize = 63;
+
+/// The name of an object that has none, of its `generateName` and what [`name_suffix`] returned. Of a beginning that is too long
+/// the end is left out.
+#[must_use]
+pub fn generated_name(beginning: &str, suffix: &str) -> String {
+    let room = GENERATED_NAME_BYTES.saturating_sub(suffix.len());
+    let ends = beginning
+        .char_indices()
+        .map(|(at, one)| at + one.len_utf8());
+    let end = ends.take_while(|end| *end <= room).last().unwrap_or(0);
+    let (kept, _) = beginning.split_at(end);
+    format!("{kept}{suffix}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +119,13 @@ mod tests {
             .collect();
         assert!(all.iter().all(|suffix| suffix.len() == 5), "{all:?}");
         assert!(all.len() > 995, "{}", all.len());
+    }
+
+    #[test]
+    fn a_generated_name_has_at_most_63_bytes() {
+        assert_eq!(generated_name("web-", "abcde"), "web-abcde");
+        assert_eq!(generated_name(&"x".repeat(70), "abcde").len(), 63);
+        let umlauts = generated_name(&"ä".repeat(40), "abcde");
+        assert_eq!(umlauts, format!("{}abcde", "ä".repeat(29)));
     }
 }

@@ -48,7 +48,7 @@ pub use cpu::{
 };
 pub use cpu_features::{CPU_FEATURE_ALIASES, CPU_FEATURES};
 pub use date::{parse_rfc3339, rfc3339};
-pub use derive::{name_suffix, spread};
+pub use derive::{generated_name, name_suffix, spread};
 pub use disk::{DiskBlocks, DiskCache, DiskErrors, DiskOptions};
 pub use error::{Bound, FieldError, Rule};
 pub use hooked::{cloud_init_volumes, describe, with_cloud_init, with_machine};

@@ -1,6 +1,6 @@
 //! What a write does to one object.
 
-use agent_domain::{FieldError, Rule, check_metadata};
+use agent_domain::{FieldError, Rule, check_metadata, generated_name};
 use proto_node::meta::ObjectMeta;
 use proto_node::to_json;
 use serde_json::Value;
@@ -147,7 +147,7 @@ pub fn create(kind: &ObjectKind, mut object: Object, given: &Given<'_>) -> Resul
         ));
     }
     if metadata.name.is_empty() && !metadata.generate_name.is_empty() {
-        metadata.name = format!("{}{}", metadata.generate_name, given.suffix);
+        metadata.name = generated_name(&metadata.generate_name, given.suffix);
     }
     given.uid.clone_into(&mut metadata.uid);
     metadata.generation = 1;

@@ -1,5 +1,6 @@
 //! Writes of objects of any kind: what is decided by [`agent_objects`] is stored in one transaction.
 
+use agent_domain::name_suffix;
 use agent_host::Host;
 use agent_objects::{
     AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Writer, Written,
@@ -22,6 +23,7 @@ use super::{key, kind_of, not_found, refused};
 use crate::agent::Agent;
 use crate::clock;
 use crate::error::{WriteError, store};
+use crate::generated_name::Attempts;
 use crate::object::FINALIZER;
 use crate::owner::{self, OWN_ANNOTATIONS};
 
@@ -64,6 +66,21 @@ impl<H: Host> Agent<H> {
         if let Some(written) = self.repeated_write(kind, &object, by)? {
             return Ok(written);
         }
+        let mut attempts = Attempts::of(&object.metadata);
+        loop {
+            let answer = self.create_new(kind, object.clone(), by).await;
+            if !attempts.go_on(&answer) {
+                return answer;
+            }
+        }
+    }
+
+    async fn create_new(
+        &self,
+        kind: &'static ObjectKind,
+        object: Object,
+        by: &WriteBy,
+    ) -> Result<ObjectWritten, ApiError> {
         let object = self.new_object(kind, object)?;
         self.change(
             kind,
@@ -232,12 +249,11 @@ impl<H: Host> Agent<H> {
     /// An object with what the server gives it.
     pub(super) fn new_object(&self, kind: &ObjectKind, object: Object) -> Result<Object, ApiError> {
         let name = object.metadata.name.clone();
-        let uid = uuid::Uuid::new_v4();
-        let suffix = uid.simple().to_string();
+        let uid = uuid::Uuid::new_v4().to_string();
         let given = Given {
-            uid: &uid.to_string(),
+            uid: &uid,
             now: &clock::rfc3339(clock::now()),
-            suffix: suffix.get(..5).unwrap_or_default(),
+            suffix: &name_suffix(&[&uid]),
         };
         create(kind, object, &given).map_err(|error| refused(kind, &name, error))
     }
