@@ -95,7 +95,7 @@ impl<H: Host> Actor<H> {
 
     /// Runs until the VMI is gone or the agent ends.
     pub(crate) async fn run(mut self) {
-        let mut stopping = self.agent.stopping();
+        let mut stopping = self.agent.actors.stopping();
         let mut haste = 0;
         loop {
             if *stopping.borrow() {
@@ -146,12 +146,12 @@ impl<H: Host> Actor<H> {
         };
         let stored = self.record(&object, &metadata)?;
         let mut record = stored.clone();
-        let now = clock::follow(&mut record, &self.agent.facts.boot_id);
+        let now = clock::follow(&mut record, &self.agent.node.facts.boot_id);
         self.take_reports(&mut record, &mut wanted);
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         let ended = self.end_operation(&mut record, now).await;
-        wanted.closed = self.agent.keeper.closed(&self.agent.node_name());
+        wanted.closed = self.agent.node.keeper.closed(&self.agent.node.name);
         wanted.room = self.room(&record, wanted.closed.is_some());
         let given = self.address(&mut record, now)?;
         if let Given::Waits(why) = &given {
@@ -248,7 +248,7 @@ impl<H: Host> Actor<H> {
                     Ok(Completed::Done)
                 }
                 action if action.work().is_some() => {
-                    let now = clock::follow(&mut record.clone(), &self.agent.facts.boot_id);
+                    let now = clock::follow(&mut record.clone(), &self.agent.node.facts.boot_id);
                     self.begin(action, (object, &vmi), &record, now).await
                 }
                 // In a box: an actor that waits has no room for what it might do.
@@ -261,7 +261,7 @@ impl<H: Host> Actor<H> {
                 record.launches.incarnation(),
             );
             let mut current = record.clone();
-            let now = clock::follow(&mut current, &self.agent.facts.boot_id);
+            let now = clock::follow(&mut current, &self.agent.node.facts.boot_id);
             let (mut after, event) = complete(&current, action, &outcome, now);
             if after.is_ahead_of(&record) || event.is_some() {
                 self.store(target, (&mut after, event.as_slice()), None, now)?;
@@ -342,10 +342,10 @@ impl<H: Host> Actor<H> {
 
     /// The object as it is now; nothing when it is gone.
     fn object(&self) -> Result<Option<(ObjectRef, VirtualMachineInstance)>, WriteError> {
-        let Some(target) = self.agent.target_of(&self.uid)? else {
+        let Some(target) = self.agent.store.target_of(&self.uid)? else {
             return Ok(None);
         };
-        let Some(row) = self.agent.ledger.object(&object::key(&target))? else {
+        let Some(row) = self.agent.store.ledger.object(&object::key(&target))? else {
             return Ok(None);
         };
         Ok((row.uid == self.uid)
@@ -404,7 +404,7 @@ impl<H: Host> Actor<H> {
         let Some(spec) = self.spec.as_ref().filter(|_| record.report.end.is_none()) else {
             return Reservation::default();
         };
-        let reservations = &self.agent.reservations;
+        let reservations = &self.agent.node.reservations;
         let claim = reservations.claim_of(&spec.vmi);
         if is_closed && record.launches.present().is_none() {
             reservations.note(GuestClaim {
@@ -432,7 +432,7 @@ impl<H: Host> Actor<H> {
         object: &VirtualMachineInstance,
         metadata: &ObjectMeta,
     ) -> Result<Record, StoreError> {
-        let stored = self.agent.ledger.record(&self.uid)?;
+        let stored = self.agent.store.ledger.record(&self.uid)?;
         let record = stored.unwrap_or_else(|| {
             let mut record = Record::new(apply::id(metadata), clock::now());
             record.orders = verbs::first_orders(object);

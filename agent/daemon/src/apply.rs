@@ -105,7 +105,7 @@ impl<H: Host> Agent<H> {
         if spawn {
             self.spawn(&object::vmi_ref(&metadata), &metadata.uid, false);
         } else {
-            self.wake(&metadata.uid);
+            self.actors.wake(&metadata.uid);
         }
         Ok(decision)
     }
@@ -120,7 +120,7 @@ impl<H: Host> Agent<H> {
         committing: &mut Option<Moment>,
     ) -> Result<Option<(Applied, bool)>, ApiError> {
         let target = object::vmi_ref(&object::metadata(&apply.object));
-        let before = self.ledger.object(&object::key(&target));
+        let before = self.store.ledger.object(&object::key(&target));
         let before = before.map_err(crate::error::store)?;
         let earlier = self.earlier(apply)?;
         let begun = call.mark();
@@ -131,13 +131,13 @@ impl<H: Host> Agent<H> {
             self.judge_within(transaction, on, earlier, decided)
         };
         if apply.dry_run {
-            let judged = self.look(judged)?;
+            let judged = self.store.look(judged)?;
             return Ok(judged.map(|judged| match judged {
                 Judged::Repeated(applied) => (*applied, false),
                 Judged::Decided(decision, _) => (decision.applied, false),
             }));
         }
-        let written = self.write(|transaction| {
+        let written = self.store.write(|transaction| {
             let (mut decision, claimed) = match judged(transaction)? {
                 None => return Ok(None),
                 Some(Judged::Repeated(applied)) => {
@@ -205,7 +205,7 @@ impl<H: Host> Agent<H> {
         }
         let decision = decided?;
         let owner = (target.namespace.as_str(), target.name.as_str());
-        let rules = self.path_rules();
+        let rules = self.node.path_rules();
         let claimed = paths::judge_claims(transaction, &rules, owner, &decision.written)?;
         Ok(Some(Judged::Decided(Box::new(decision), claimed)))
     }
@@ -248,9 +248,10 @@ impl<H: Host> Agent<H> {
         if applied.created {
             let said = events::normal(
                 "SuccessfulCreate",
-                format!("Accepted on node {}", self.node_name()),
+                format!("Accepted on node {}", self.node.name),
             );
-            self.record_events(transaction, (&target, &metadata.uid), &[said], now)?;
+            self.store
+                .record_events(transaction, (&target, &metadata.uid), &[said], now)?;
         }
         Ok(applied)
     }
@@ -269,7 +270,7 @@ impl<H: Host> Agent<H> {
         };
         match before {
             None => {
-                let mut decision = create(apply.object, &self.caps(), now)?;
+                let mut decision = create(apply.object, &self.node.caps(), now)?;
                 object::manage_fields(None, &mut decision.applied.object, &manager)?;
                 Ok(decision)
             }

@@ -2,9 +2,10 @@
 //! answered.
 
 mod answers;
+pub(crate) mod known;
 mod leases;
 mod offer;
-pub(crate) mod renewals;
+mod renewals;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use agent_domain::Owner;
 use agent_host::Host;
 use agent_plan::{Assignment, BootTime, Fence, Placed, Stage, Step, accept, fence, step, withdraw};
-use agent_sources::{ApiError, AssignedName, Assignments, Delete, Registry, TOKEN_ANNOTATION};
+use agent_sources::{ApiError, AssignedName, Assignments, Delete, GuestRegistry, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, Transaction};
 use proto_node::controlplane::{self as wire, Answer, Register};
 use proto_node::meta::ObjectMeta;
@@ -26,16 +27,18 @@ use crate::{clock, object, resources};
 impl<H: Host> Assignments for Agent<H> {
     async fn registration(&self, control_plane: &str) -> Result<Register, ApiError> {
         let info = self.node_facts()?;
-        let mark = self.write(|transaction| Ok(transaction.control_plane(control_plane)?))?;
+        let mark = self
+            .store
+            .write(|transaction| Ok(transaction.control_plane(control_plane)?))?;
         Ok(Register {
             node_name: info.node_name,
             boot_id: info.boot_id,
             agent_version: info.agent_version,
             architecture: info.architecture,
             features: info.features,
-            labels: self.caps().labels,
+            labels: self.node.caps().labels,
             capacity: Some(resources::capacity(
-                &self.reservations.figures(),
+                &self.node.reservations.figures(),
                 info.max_vcpus,
             )),
             networks: info.networks,
@@ -50,7 +53,9 @@ impl<H: Host> Assignments for Agent<H> {
     }
 
     fn welcomed(&self, control_plane: &str, generation: u64) -> Result<(), ApiError> {
-        let mark = self.write(|transaction| Ok(transaction.control_plane(control_plane)?))?;
+        let mark = self
+            .store
+            .write(|transaction| Ok(transaction.control_plane(control_plane)?))?;
         if generation >= mark.highest {
             return Ok(());
         }
@@ -89,7 +94,7 @@ impl<H: Host> Assignments for Agent<H> {
         since: Duration,
     ) -> Result<(), ApiError> {
         let (since, now) = (self.at(since), self.at(clock::boot_time()));
-        let remembered = self.ledger.assignments().map_err(store)?;
+        let remembered = self.store.ledger.assignments().map_err(store)?;
         let mut keys = Vec::new();
         let mut is_worth_storing = false;
         for (key, mut assignment) in remembered {
@@ -99,18 +104,20 @@ impl<H: Host> Assignments for Agent<H> {
             }
             let stored = assignment.lease.clone();
             if let Some(lease) = &mut assignment.lease {
-                self.renewals.bring_up_to_date(&key, lease);
+                self.control_planes.renewals.bring_up_to_date(&key, lease);
             }
             if assignment.renew(names.contains(&name), &since, &now) {
                 is_worth_storing |= stored.is_some_and(|lease| lease.is_worth_storing(&since));
                 keys.push(key);
             }
         }
-        self.renewals.note(control_plane, &keys, &since);
+        self.control_planes
+            .renewals
+            .note(control_plane, &keys, &since);
         if is_worth_storing {
             self.store_renewals(&keys, &since)?;
         }
-        self.leases_changed.notify_one();
+        self.control_planes.leases_changed.notify_one();
         Ok(())
     }
 }
@@ -118,7 +125,7 @@ impl<H: Host> Assignments for Agent<H> {
 impl<H: Host> Agent<H> {
     /// All at once: it is one write, whatever their number.
     fn store_renewals(&self, keys: &[AssignmentKey], since: &BootTime) -> Result<(), WriteError> {
-        self.write(|transaction| {
+        self.store.write(|transaction| {
             for key in keys {
                 let Some(mut assignment) = transaction.assignment(key)? else {
                     continue;
@@ -134,19 +141,19 @@ impl<H: Host> Agent<H> {
 
     /// A moment of this boot.
     fn at(&self, at: Duration) -> BootTime {
-        clock::moment(&self.facts.boot_id, at)
+        clock::moment(&self.node.facts.boot_id, at)
     }
 
     /// Takes an assignment: it is judged and remembered, then the next step is done for it.
     async fn take(&self, offered: &Offered, since: Duration) -> Result<(), Refusal> {
         let since = self.at(since);
-        let assignment = self.write(|transaction| {
+        let assignment = self.store.write(|transaction| {
             Ok(match self.judge(transaction, offered)? {
                 Ok(known) => Ok(self.remember(transaction, offered, known, &since)?),
                 Err(refusal) => Err(refusal),
             })
         })??;
-        self.leases_changed.notify_one();
+        self.control_planes.leases_changed.notify_one();
         let present = self.placed(&offered.key)?;
         match step(&assignment, present) {
             Step::Keep if assignment.stage == Stage::Made => Ok(()),
@@ -202,7 +209,11 @@ impl<H: Host> Agent<H> {
 
     /// What is there under a name, and is its control plane's.
     fn placed(&self, key: &AssignmentKey) -> Result<Option<Placed>, Refusal> {
-        let row = self.ledger.object(&offer::object_key(key)).map_err(store)?;
+        let row = self
+            .store
+            .ledger
+            .object(&offer::object_key(key))
+            .map_err(store)?;
         let Some(row) = row else {
             return Ok(None);
         };
@@ -217,7 +228,7 @@ impl<H: Host> Agent<H> {
     }
 
     fn note_made(&self, key: &AssignmentKey) -> Result<(), Refusal> {
-        Ok(self.write(|transaction| {
+        Ok(self.store.write(|transaction| {
             if let Some(mut assignment) = transaction.assignment(key)? {
                 assignment.stage = Stage::Made;
                 transaction.put_assignment(key, &assignment)?;
@@ -240,8 +251,9 @@ impl<H: Host> Agent<H> {
             )));
         }
         // Older than what was seen it fences nothing; what is still there of it goes all the same.
-        let fenced =
-            self.write(|transaction| self.fence_withdrawn(transaction, key, withdrawal.token))?;
+        let fenced = self
+            .store
+            .write(|transaction| self.fence_withdrawn(transaction, key, withdrawal.token))?;
         if !matches!(self.placed(key), Ok(Some(placed)) if placed.token <= withdrawal.token) {
             return fenced;
         }
@@ -269,7 +281,7 @@ impl<H: Host> Agent<H> {
         let known = transaction.assignment(key)?;
         let floor = transaction.control_plane(&key.control_plane)?.floor;
         Ok(
-            match withdraw(known.as_ref(), floor, token, &self.facts.boot_id) {
+            match withdraw(known.as_ref(), floor, token, &self.node.facts.boot_id) {
                 Ok(Some(withdrawn)) => Ok(transaction.put_assignment(key, &withdrawn)?),
                 Ok(None) => Ok(()),
                 Err(seen) => Err(Refusal::stale(seen)),

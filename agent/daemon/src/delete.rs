@@ -32,10 +32,10 @@ impl<H: Host> Agent<H> {
         let key = object::key(&delete.target);
         let now = clock::now();
         if delete.dry_run {
-            let row = self.ledger.object(&key).map_err(store)?;
+            let row = self.store.ledger.object(&key).map_err(store)?;
             return Ok(self.decide_delete(delete, row.as_ref(), now)?.deleted);
         }
-        let (deleted, uid) = self.write(|transaction| {
+        let (deleted, uid) = self.store.write(|transaction| {
             let row = transaction.object(&key)?;
             let mut decision = self.decide_delete(delete, row.as_ref(), now)?;
             let Some(row) = row.filter(|_| decision.is_change) else {
@@ -56,7 +56,7 @@ impl<H: Host> Agent<H> {
             }
             Ok((decision.deleted, decision.uid))
         })?;
-        self.wake(&uid);
+        self.actors.wake(&uid);
         Ok(deleted)
     }
 

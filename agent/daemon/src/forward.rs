@@ -14,9 +14,9 @@ impl<H: Host> Agent<H> {
     /// Connects to a port of a guest.
     pub(crate) async fn open_forward(&self, forward: Forward) -> Result<Forwarded, ApiError> {
         let target = &forward.target;
-        let row = self.row(target)?;
+        let row = self.store.row(target)?;
         object::check_uid(target, &forward.uid, &row)?;
-        let record = self.ledger.record(&row.uid).map_err(store)?;
+        let record = self.store.ledger.record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
         if record.phase() != Phase::Running {
             return Err(ApiError::Conflict(format!(
@@ -55,7 +55,7 @@ impl<H: Host> Agent<H> {
                 GuestLink::Tcp(stream) => ForwardLink::Tcp(stream),
                 GuestLink::Udp(socket) => ForwardLink::Udp(socket),
             },
-            stopping: self.stopping(),
+            stopping: self.actors.stopping(),
         })
     }
 }

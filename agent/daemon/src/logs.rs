@@ -32,7 +32,7 @@ struct Gone;
 impl<H: Host> Agent<H> {
     /// Begins to tell.
     pub(crate) async fn open_logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
-        let row = match self.row(&logs.target) {
+        let row = match self.store.row(&logs.target) {
             Err(ApiError::NotFound { .. }) if logs.previous && logs.uid.is_empty() => {
                 return self.open_logs_of_gone(&logs);
             }
@@ -40,6 +40,7 @@ impl<H: Host> Agent<H> {
         };
         object::check_uid(&logs.target, &logs.uid, &row)?;
         let record = self
+            .store
             .ledger
             .record(&row.uid)
             .map_err(store)?
@@ -98,7 +99,7 @@ impl<H: Host> Agent<H> {
             uid: subject.uid.clone(),
             out: out.clone(),
         };
-        let mut stopping = self.stopping();
+        let mut stopping = self.actors.stopping();
         let told = self.clone().tell_logs(teller, source, subject);
         tokio::spawn(async move {
             tokio::select! {
@@ -144,7 +145,7 @@ impl<H: Host> Agent<H> {
         loop {
             tokio::time::sleep(POLL).await;
             // The VMM of a guest that is being started is another one each time.
-            match self.ledger.record(&record.id.uid) {
+            match self.store.ledger.record(&record.id.uid) {
                 Ok(Some(now)) if now.launches.incarnation() == record.launches.incarnation() => {
                     record = now
                 }

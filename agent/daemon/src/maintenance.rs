@@ -19,11 +19,11 @@ use crate::{clock, object, orders};
 
 impl<H: Host> Maintained for Agent<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
-        self.told(&self.ledger.maintenance().map_err(store)?)
+        self.told(&self.store.ledger.maintenance().map_err(store)?)
     }
 
     fn maintain(&self, wish: UpkeepWish) -> Result<(wire::Maintenance, bool), ApiError> {
-        let node_name = self.node_name();
+        let node_name = self.node.name.clone();
         if !wish.node_name.is_empty() && wish.node_name != node_name {
             return Err(ApiError::Conflict(format!(
                 "this is node {node_name:?}, not {:?}: ask that one's agent, or leave the name out",
@@ -32,17 +32,17 @@ impl<H: Host> Maintained for Agent<H> {
         }
         let now = clock::now();
         if wish.dry_run {
-            let mut wanted = self.ledger.maintenance().map_err(store)?;
+            let mut wanted = self.store.ledger.maintenance().map_err(store)?;
             let is_new = take(&mut wanted, &wish.what, now);
             return Ok((self.told(&wanted)?, is_new));
         }
         let (wanted, is_new) = self.order(&wish.what, now)?;
         let client = wish.client.as_str();
         info!(what = ?wish.what, client, is_new, "maintenance of the node");
-        self.keeper.changed.notify_one();
+        self.node.keeper.changed.notify_one();
         self.publish_node();
-        self.wake_all();
-        self.nudge();
+        self.actors.wake_all();
+        self.store.nudge();
         Ok((self.told(&wanted)?, is_new))
     }
 }
@@ -52,16 +52,17 @@ impl<H: Host> Agent<H> {
     fn order(&self, what: &Upkeep, now: Timestamp) -> Result<(Maintenance, bool), WriteError> {
         // Held until it is on disk: nobody sees a node that is closed, and open again after a power cut.
         let mut known = self
+            .node
             .keeper
             .wanted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let (wanted, is_new) = self.write(|transaction| {
+        let (wanted, is_new) = self.store.write(|transaction| {
             let mut wanted = transaction.maintenance()?;
             let was_drained = wanted.drain.is_some();
             let is_new = take(&mut wanted, what, now);
             if let Some(grace) = wanted.drain.as_ref().and_then(|drain| drain.grace) {
-                hurry(transaction, grace, &self.facts.boot_id)?;
+                hurry(transaction, grace, &self.node.facts.boot_id)?;
             }
             if was_drained && wanted.drain.is_none() {
                 self.unmark(transaction)?;
@@ -75,8 +76,11 @@ impl<H: Host> Agent<H> {
 
     /// Withdraws the eviction requests from controllers: clears `evacuationNodeName`.
     fn unmark(&self, transaction: &mut Transaction<'_>) -> Result<(), WriteError> {
-        let node_name = self.node_name();
-        let (rows, _) = self.ledger.objects(Kind::VirtualMachineInstance.as_str())?;
+        let node_name = self.node.name.clone();
+        let (rows, _) = self
+            .store
+            .ledger
+            .objects(Kind::VirtualMachineInstance.as_str())?;
         for (key, row) in rows {
             let mut vmi = object::vmi(&row)?;
             let Some(status) = &mut vmi.status else {
@@ -101,7 +105,7 @@ impl<H: Host> Agent<H> {
             None => None,
         };
         Ok(wire::Maintenance {
-            node_name: self.node_name(),
+            node_name: self.node.name.clone(),
             unschedulable: wanted.cordoned_at.is_some(),
             cordoned_at: wanted.cordoned_at.map(clock::rfc3339).unwrap_or_default(),
             drain,

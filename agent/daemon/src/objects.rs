@@ -67,14 +67,14 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError> {
         let kind = kind_of(&id.kind)?;
-        let row = self.ledger.object(&key(id)).map_err(store)?;
+        let row = self.store.ledger.object(&key(id)).map_err(store)?;
         let row = row.ok_or_else(|| not_found(kind, id))?;
         self.read(kind, &row)
     }
 
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
         let kind = kind_of(kind)?;
-        let (rows, version) = self.ledger.objects(kind.kind).map_err(store)?;
+        let (rows, version) = self.store.ledger.objects(kind.kind).map_err(store)?;
         let items = rows.iter().map(|(_, row)| self.read(kind, row));
         Ok(ObjectsListed {
             version,
@@ -96,13 +96,13 @@ impl<H: Host> ObjectRegistry for Agent<H> {
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
-        let page = self.ledger.objects_after(kind.kind, after, PAGE);
+        let page = self.store.ledger.objects_after(kind.kind, after, PAGE);
         self.texts(kind, page.map_err(store)?)
     }
 
     fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
-        let some = self.ledger.changes_after(kind.kind, after, WATCHED);
+        let some = self.store.ledger.changes_after(kind.kind, after, WATCHED);
         let some = some.map_err(store)?;
         let (ours, until) = (some.changes.into_iter(), some.until);
         let mut last = LastText::default();
@@ -139,8 +139,8 @@ impl<H: Host> ObjectRegistry for Agent<H> {
 
     fn warn_of(&self, id: &ObjectId, reason: &str, message: &str) {
         let Ok(kind) = kind_of(&id.kind) else { return };
-        let node_name = self.node_name();
-        let written = self.write(|transaction| {
+        let node_name = self.node.name.clone();
+        let written = self.store.write(|transaction| {
             let row = transaction.object(&key(id))?;
             let uid = row.map(|row| row.uid).unwrap_or_default();
             let namespace = if id.namespace.is_empty() {
@@ -157,7 +157,8 @@ impl<H: Host> ObjectRegistry for Agent<H> {
                 node_name: &node_name,
             };
             let said = [events::warning(reason, message)];
-            self.record_events_about(transaction, &about, &said, clock::now())
+            self.store
+                .record_events_about(transaction, &about, &said, clock::now())
         });
         if let Err(error) = written {
             warn!(%error, "an event could not be recorded");

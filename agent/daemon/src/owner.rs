@@ -58,7 +58,7 @@ impl<H: Host> Agent<H> {
     ) -> Result<(), ApiError> {
         let owner = Owner::of(&present.annotations);
         let is_abandoned = matches!(&owner, Owner::ControlPlane { name }
-            if self.control_plane.get().map(String::as_str) != Some(name.as_str()));
+            if self.control_planes.name.get().map(String::as_str) != Some(name.as_str()));
         if is_abandoned || owner.allows_delete_by(by) {
             Ok(())
         } else {

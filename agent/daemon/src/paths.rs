@@ -328,7 +328,7 @@ impl<H: Host> Agent<H> {
     /// Has what was claimed count from now on.
     pub(crate) fn remember_paths(&self, claimed: PathRecords) {
         for (path, record) in claimed {
-            self.known_paths.insert(path, record);
+            self.node.known_paths.insert(path, record);
         }
     }
 }

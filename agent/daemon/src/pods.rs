@@ -48,7 +48,7 @@ impl<H: Host> Agent<H> {
             return Ok(Given::Settled);
         }
         // Without a pool the host says what is missing.
-        let Some(pool) = self.caps().pod_network else {
+        let Some(pool) = self.node.caps().pod_network else {
             return Ok(Given::Settled);
         };
         let has_one = record.allocations.pod.is_some_and(|address| {
@@ -61,7 +61,7 @@ impl<H: Host> Agent<H> {
             return Ok(Given::Settled);
         }
         let id = record.id.clone();
-        let (present, leases) = self.ledger.pod_lease(&id.namespace, &id.name)?;
+        let (present, leases) = self.store.ledger.pod_lease(&id.namespace, &id.name)?;
         if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
             record.allocations.pod = Some(kept.address);
             return Ok(Given::Settled);
@@ -70,6 +70,7 @@ impl<H: Host> Agent<H> {
             return Ok(Given::WithRecord(pool));
         }
         let given = self
+            .store
             .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
         Ok(match given {
             Ok(address) => {

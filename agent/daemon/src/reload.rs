@@ -71,16 +71,21 @@ impl Reloader {
     }
 
     fn take(&mut self, next: Config, waiting: &[&str]) {
-        let caps = facts::caps(&next, &self.agent.facts);
-        self.agent.set_caps((caps, facts::firmware(&next)));
-        self.agent.set_hooks(next.hooks.clone());
-        let host = facts::host_config(&next, &self.agent.known_paths);
+        let caps = facts::caps(&next, &self.agent.node.facts);
+        self.agent.node.set_caps((caps, facts::firmware(&next)));
+        self.agent.node.set_hooks(next.hooks.clone());
+        let host = facts::host_config(&next, &self.agent.node.known_paths);
         self.agent.host.reconfigure(host);
-        for uid in self.agent.reservations.set_rules(next.capacity.rules()) {
-            self.agent.wake(&uid);
+        for uid in self
+            .agent
+            .node
+            .reservations
+            .set_rules(next.capacity.rules())
+        {
+            self.agent.actors.wake(&uid);
         }
         self.agent.publish_node();
-        facts::warn_of_lacks(&next, &self.agent.facts);
+        facts::warn_of_lacks(&next, &self.agent.node.facts);
         info!(file = %next.origin.display(), "the configuration was read again");
         if !waiting.is_empty() {
             warn!(

@@ -102,7 +102,7 @@ impl<H: Host> Agent<H> {
         let mut all = Vec::new();
         for (uid, cpus) in &figures.dedicated {
             // One that is just being taken away has no name any more.
-            let target = self.target_of(uid).map_err(store)?;
+            let target = self.store.target_of(uid).map_err(store)?;
             let (namespace, name) = target
                 .map(|target| (target.namespace, target.name))
                 .unwrap_or_default();

@@ -41,23 +41,27 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     agent.install_common(config.instancetypes.common())?;
     agent.publish_node();
     let adopted = agent.adopt_all()?;
-    let mut service = tokio::spawn(serve(agent.clone(), doors, stopped(agent.stopping())));
+    let mut service = tokio::spawn(serve(
+        agent.clone(),
+        doors,
+        stopped(agent.actors.stopping()),
+    ));
     let scrapes = endpoint.map(|endpoint| {
-        let shutdown = stopped(agent.stopping());
+        let shutdown = stopped(agent.actors.stopping());
         tokio::spawn(metrics::http::serve(agent.clone(), endpoint, shutdown))
     });
     let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
-    let source = tokio::spawn(source.run(stopped(agent.stopping())));
+    let source = tokio::spawn(source.run(stopped(agent.actors.stopping())));
     let keepers = keep(&agent);
     let control_plane =
-        control_plane.map(|client| tokio::spawn(client.run(stopped(agent.stopping()))));
+        control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
     let fed = agent.clone();
-    let watchdog = tokio::spawn(watchdog::feed(move || fed.ledger.version().is_ok()));
+    let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger.version().is_ok()));
     let status = format!(
         "{adopted} VirtualMachineInstances at start; serving {}",
         config.socket.display()
     );
-    info!(node = agent.node_name(), vmis = adopted, socket = %config.socket.display(), "ready");
+    info!(node = agent.node.name, vmis = adopted, socket = %config.socket.display(), "ready");
     watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     let mut reloader = Reloader::new(agent.clone(), level, keeper, config);
     let served = tokio::select! {
@@ -71,24 +75,9 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     info!("ending; guests run on");
     watchdog::tell(&[NotifyState::Stopping]);
     watchdog.abort();
-    agent.stop();
-    let finish = async {
-        agent.join().await;
-        // These only end; they have nothing to report.
-        drop(source.await);
-        for keeper in keepers {
-            drop(keeper.await);
-        }
-        if let Some(control_plane) = control_plane {
-            drop(control_plane.await);
-        }
-        if let Some(scrapes) = scrapes {
-            drop(scrapes.await);
-        }
-    };
-    if tokio::time::timeout(FINISH, finish).await.is_err() {
-        warn!("some actions are still under way; the next start observes their effects");
-    }
+    agent.actors.stop();
+    let tasks = [source].into_iter().chain(keepers);
+    finish(&agent, tasks.chain(control_plane).chain(scrapes)).await;
     agent.traces.finish().await;
     let ended = match served {
         Some(ended) => ended,
@@ -99,9 +88,23 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         .context("the service failed")
 }
 
+/// Waits for what is under way, for a while.
+async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle<()>>) {
+    let finish = async {
+        agent.actors.join().await;
+        for task in tasks {
+            // These only end; they have nothing to report.
+            drop(task.await);
+        }
+    };
+    if tokio::time::timeout(FINISH, finish).await.is_err() {
+        warn!("some actions are still under way; the next start observes their effects");
+    }
+}
+
 /// Starts what looks after leases, drains and objects without an actor.
 fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 3] {
-    let stopped = || stopped(agent.stopping());
+    let stopped = || stopped(agent.actors.stopping());
     [
         tokio::spawn(agent.clone().run_leases(stopped())),
         tokio::spawn(agent.clone().run_drains(stopped())),
@@ -139,7 +142,7 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let rules = config.capacity.rules();
     let stored = (ledger, secrets);
     let agent = Agent::new(stored, host, judged_by, facts, rules, known_paths)?;
-    agent.set_hooks(config.hooks.clone());
+    agent.node.set_hooks(config.hooks.clone());
     let connector = connector(agent.host.dialer());
     agent.traces.replace(agent.pipeline(config, connector)?);
     Ok(agent)
@@ -199,7 +202,10 @@ fn control_plane(
     let Some(settings) = config.control_plane()? else {
         return Ok(None);
     };
-    let name = agent.control_plane.get_or_init(|| settings.name.clone());
+    let name = agent
+        .control_planes
+        .name
+        .get_or_init(|| settings.name.clone());
     info!(control_plane = name, "dialling");
     Ok(Some(ControlPlane::new(
         agent.clone(),

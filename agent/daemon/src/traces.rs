@@ -33,7 +33,7 @@ impl<H: Host> Agent<H> {
         let Some(to) = config.destination_of_spans()? else {
             return Ok(None);
         };
-        let pipeline = Pipeline::begin(&to, connector, &self.node_name(), &self.metrics.spans)?;
+        let pipeline = Pipeline::begin(&to, connector, &self.node.name, &self.metrics.spans)?;
         Ok(Some(pipeline))
     }
 }

@@ -33,7 +33,7 @@ const FRESH: Duration = Duration::from_secs(1);
 impl<H: Host> Agent<H> {
     /// The figures of all VMIs.
     pub(crate) async fn figures(&self) -> Result<Arc<Figures>, ApiError> {
-        let mut last = self.last_figures.0.lock().await;
+        let mut last = self.node.last_figures.0.lock().await;
         if let Some((taken, figures)) = &*last
             && taken.elapsed() < FRESH
         {
@@ -45,7 +45,7 @@ impl<H: Host> Agent<H> {
         let agent = self.clone();
         tokio::spawn(async move {
             sleep(FRESH).await;
-            let mut last = agent.last_figures.0.lock().await;
+            let mut last = agent.node.last_figures.0.lock().await;
             // Nobody needs them any more, unless they are of a later collection.
             if last.as_ref().is_some_and(|(at, _)| at.elapsed() >= FRESH) {
                 *last = None;
@@ -57,6 +57,7 @@ impl<H: Host> Agent<H> {
     async fn collect(&self) -> Result<Figures, ApiError> {
         let begun = Instant::now();
         let (rows, _) = self
+            .store
             .ledger
             .objects(Kind::VirtualMachineInstance.as_str())
             .map_err(store)?;
@@ -92,7 +93,7 @@ impl<H: Host> Agent<H> {
     /// Nothing of a VMI that is gone by now.
     async fn guest(&self, row: StoredObject, deadline: Instant) -> Result<Option<Guest>, ApiError> {
         let (object, vmi) = read(&row)?;
-        let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
+        let Some(record) = self.store.ledger.record(&row.uid).map_err(store)? else {
             return Ok(None);
         };
         let mut usage = None;

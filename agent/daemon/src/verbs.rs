@@ -61,11 +61,11 @@ impl<H: Host> Agent<H> {
 
     /// Writes an order down and has the actor look at it.
     fn give_order(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
-        let (told, uid) = self.write(|transaction| {
+        let (told, uid) = self.store.write(|transaction| {
             let row = transaction
                 .object(&object::key(&tell.target))?
                 .ok_or_else(|| object::not_found(&tell.target))?;
-            let vmi = (row.uid.as_str(), &self.facts.boot_id);
+            let vmi = (row.uid.as_str(), &self.node.facts.boot_id);
             let told = orders::decide_and_give(transaction, vmi, |record, now| {
                 let decision = judge(&row, record, tell, now)?;
                 let told = told(&row, &decision)?;
@@ -81,7 +81,7 @@ impl<H: Host> Agent<H> {
             let told = told.ok_or_else(|| object::not_found(&tell.target))?;
             Ok((told, row.uid))
         })?;
-        self.wake(&uid);
+        self.actors.wake(&uid);
         Ok(told)
     }
 
@@ -105,24 +105,25 @@ impl<H: Host> Agent<H> {
             events::normal("Reset", "VirtualMachineInstance reset.")
         };
         let now = clock::now();
-        self.write(|transaction| {
+        self.store.write(|transaction| {
             // What was in the meantime ordered stays.
-            let vmi = (row.uid.as_str(), &self.facts.boot_id);
+            let vmi = (row.uid.as_str(), &self.node.facts.boot_id);
             orders::give(transaction, vmi, |record, _| {
                 let mut orders = record.orders.clone();
                 orders.remember(&tell.idempotency_key);
                 Some(orders)
             })?;
-            self.record_events(transaction, (&tell.target, &row.uid), &[said], now)
+            self.store
+                .record_events(transaction, (&tell.target, &row.uid), &[said], now)
         })?;
-        self.wake(&row.uid);
+        self.actors.wake(&row.uid);
         Ok(told)
     }
 
     /// The VMI and its record.
     pub(crate) fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
-        let row = self.row(target)?;
-        let record = self.ledger.record(&row.uid).map_err(store)?;
+        let row = self.store.row(target)?;
+        let record = self.store.ledger.record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
         Ok((row, record))
     }

@@ -13,7 +13,8 @@ use tonic::{Status, Streaming};
 use crate::access::Permit;
 use crate::budget::OPENING;
 use crate::error::ApiError;
-use crate::registry::{Attach, Attached, Kind, ObjectRef, Registry};
+use crate::guest_streams::{Attach, Attached, GuestStreams};
+use crate::registry::{GuestRegistry, Kind, ObjectRef};
 
 /// Bytes read from the guest in one go.
 const CHUNK: usize = 8192;
@@ -24,7 +25,7 @@ struct ClientGone;
 type Out = mpsc::Sender<Result<ConsoleResponse, Status>>;
 
 /// Reads the first request and attaches.
-pub(crate) async fn attach<R: Registry>(
+pub(crate) async fn attach<R: GuestStreams>(
     registry: &R,
     requests: &mut Streaming<ConsoleRequest>,
     permit: &Permit,
@@ -62,7 +63,7 @@ pub(crate) async fn attach<R: Registry>(
 }
 
 /// Carries bytes until the client or the guest ends.
-pub(crate) async fn pump<R: Registry>(
+pub(crate) async fn pump<R: GuestRegistry>(
     registry: R,
     (target, attached): (ObjectRef, Attached),
     requests: Streaming<ConsoleRequest>,
@@ -126,7 +127,7 @@ async fn send(out: &Out, body: console_response::Body) -> Result<(), ClientGone>
 }
 
 /// The VMM closes a console when its guest ends and when another client takes it.
-fn why_closed<R: Registry>(registry: &R, target: &ObjectRef, uid: &str) -> ConsoleClosed {
+fn why_closed<R: GuestRegistry>(registry: &R, target: &ObjectRef, uid: &str) -> ConsoleClosed {
     let runs = registry.get(target).is_ok_and(|object| match object.kind {
         Some(object::Kind::VirtualMachineInstance(vmi)) => {
             vmi.metadata.is_some_and(|metadata| {

@@ -19,10 +19,11 @@ use self::out::{Answer, BACKLOG, Out, Requests};
 use crate::access::Permit;
 use crate::budget::OPENING;
 use crate::error::ApiError;
-use crate::registry::{Forward, ForwardLink, Kind, Registry};
+use crate::guest_streams::{Forward, ForwardLink, GuestStreams};
+use crate::registry::Kind;
 
 /// Reads the first request and connects; the responses follow.
-pub(crate) async fn open<R: Registry>(
+pub(crate) async fn open<R: GuestStreams>(
     registry: &R,
     forwards: &Forwards,
     permit: &Permit,

@@ -17,7 +17,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
 use crate::error::ApiError;
-use crate::registry::{AnsweredCall, Registry};
+use crate::node_view::{AnsweredCall, NodeView};
 
 /// Between two words about a pull.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -29,7 +29,7 @@ const BACKLOG: usize = 4;
 const MAX_NAMED: usize = 1000;
 
 /// The agent, as the service of images sees it.
-pub trait ImageRegistry: Registry {
+pub trait ImageRegistry: NodeView {
     /// Goes on with a pull, for a second or so: how far it is, with the digest when it is done.
     ///
     /// # Errors

@@ -18,14 +18,14 @@ use tonic::{Code, Request, Response, Status};
 
 use self::expand::permitted;
 use crate::error::ApiError;
+use crate::node_view::{AnsweredCall, NodeView};
 use crate::objects::WriteBy;
-use crate::registry::AnsweredCall;
 
 /// The service.
 #[derive(Clone)]
 pub(crate) struct MachineCalls<R>(pub(crate) R);
 
-impl<R: MachineRegistry> MachineCalls<R> {
+impl<R: MachineRegistry + NodeView> MachineCalls<R> {
     /// Carries out a request, and counts the call.
     fn change<T>(
         &self,
@@ -82,7 +82,7 @@ impl<R: MachineRegistry> MachineCalls<R> {
 }
 
 #[tonic::async_trait]
-impl<R: MachineRegistry> VirtualMachineService for MachineCalls<R> {
+impl<R: MachineRegistry + NodeView> VirtualMachineService for MachineCalls<R> {
     async fn start_virtual_machine(
         &self,
         request: Request<StartVirtualMachineRequest>,

@@ -12,7 +12,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::access::Permit;
 use crate::error::ApiError;
-use crate::registry::{AnsweredCall, Registry};
+use crate::node_view::{AnsweredCall, NodeView};
 
 /// Guests that a drain may end at a time.
 const MOST_PARALLEL: u32 = 1024;
@@ -44,7 +44,7 @@ pub struct UpkeepWish {
 }
 
 /// The agent, as the service of its maintenance sees it.
-pub trait Maintained: Registry {
+pub trait Maintained: NodeView {
     /// How the node stands.
     ///
     /// # Errors

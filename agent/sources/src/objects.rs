@@ -11,7 +11,7 @@ use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{ChangeKind, Registry};
+use crate::registry::{ChangeKind, GuestRegistry};
 
 /// The writer, and how to write.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ pub struct ObjectDelete {
 }
 
 /// The agent, as the service of its objects sees it. What a write answers is on disk.
-pub trait ObjectRegistry: Registry {
+pub trait ObjectRegistry: GuestRegistry {
     /// The table of kinds.
     fn kinds(&self) -> &'static Kinds;
 

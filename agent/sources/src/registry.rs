@@ -1,16 +1,13 @@
-//! What a source needs of the agent: objects in, objects and changes out.
+//! What a source needs of VMIs: objects in, objects and changes out.
 
 use std::future::Future;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 use agent_domain::Owner;
 use agent_objects::Propagation;
-use proto_node::node::{GetNodeInfoResponse, GuestUsage, LogsResponse, Object};
+use proto_node::node::Object;
 use proto_node::object::{EVENT_KIND, VMI_KIND};
-use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceGuestAgentInfo};
-use tokio::net::{TcpStream, UdpSocket, UnixStream};
-use tokio::sync::{mpsc, watch};
+use proto_node::vmi::VirtualMachineInstance;
+use tokio::sync::watch;
 
 use crate::error::ApiError;
 
@@ -202,102 +199,8 @@ pub struct Change {
     pub object: Object,
 }
 
-/// A request for a console.
-#[derive(Clone, Debug)]
-pub struct Attach {
-    /// VMI whose console is wanted.
-    pub target: ObjectRef,
-    /// Only of this uid. Empty: any.
-    pub uid: String,
-    /// Take it from whoever has it.
-    pub force: bool,
-    /// First what is kept of the output, from this byte of the whole output on.
-    pub replay_from: Option<u64>,
-    /// Name of the client, which others that attach meanwhile see.
-    pub client: String,
-}
-
-/// An attached console.
-#[derive(Debug)]
-pub struct Attached {
-    /// The VMI's uid.
-    pub uid: String,
-    /// Raw bytes both ways.
-    pub stream: UnixStream,
-    /// Which byte of the guest's whole output comes first, counted from 0.
-    pub offset: u64,
-}
-
-/// A request for what a guest printed.
-#[derive(Clone, Debug)]
-pub struct Logs {
-    /// Of which VMI.
-    pub target: ObjectRef,
-    /// Only of this uid. Empty: any.
-    pub uid: String,
-    /// Of the run before.
-    pub previous: bool,
-    /// And what it prints from now on.
-    pub follow: bool,
-    /// Only the end of what is kept.
-    pub tail_bytes: Option<u64>,
-    /// Nothing before this byte of the whole output, where it is known what that is.
-    pub since_offset: Option<u64>,
-}
-
-/// What a guest printed, piece by piece. Whoever drops it is sent no more.
-pub type LogsPieces = mpsc::Receiver<Result<LogsResponse, ApiError>>;
-
-/// A request for a connection to a port of a guest.
-#[derive(Clone, Debug)]
-pub struct Forward {
-    /// Of which VMI.
-    pub target: ObjectRef,
-    /// Only of this uid. Empty: any.
-    pub uid: String,
-    /// Datagrams (UDP) rather than a connection (TCP).
-    pub datagrams: bool,
-    /// Number of the port, at least 1.
-    pub port: u16,
-    /// Who asks, for the log.
-    pub client: String,
-}
-
-/// A port of a guest that was reached.
-#[derive(Debug)]
-pub struct Forwarded {
-    /// The VMI's uid.
-    pub uid: String,
-    /// Where in the guest it ends.
-    pub address: SocketAddr,
-    /// Connection to the guest's port.
-    pub link: ForwardLink,
-    /// Becomes true when the agent ends.
-    pub stopping: watch::Receiver<bool>,
-}
-
-/// What leads to a port of a guest.
-#[derive(Debug)]
-pub enum ForwardLink {
-    /// A connection.
-    Tcp(TcpStream),
-    /// A socket that speaks with the port alone.
-    Udp(UdpSocket),
-}
-
-/// A gRPC call that was answered, for logs and metrics.
-#[derive(Clone, Debug)]
-pub struct AnsweredCall {
-    /// Name of the gRPC method.
-    pub method: &'static str,
-    /// gRPC's word for how it ended.
-    pub code: String,
-    /// How long it took; of a stream, until it began.
-    pub took: Duration,
-}
-
-/// The agent, as its sources see it.
-pub trait Registry: Clone + Send + Sync + 'static {
+/// VMIs and events of the node, and what is asked of guests.
+pub trait GuestRegistry: Clone + Send + Sync + 'static {
     /// Creates or changes a VMI. It is on disk when this returns.
     fn apply(&self, apply: Apply) -> impl Future<Output = Result<Applied, ApiError>> + Send;
 
@@ -342,35 +245,6 @@ pub trait Registry: Clone + Send + Sync + 'static {
 
     /// Follows the version of the store.
     fn versions(&self) -> watch::Receiver<u64>;
-
-    /// Attaches to a console.
-    fn attach(&self, attach: Attach) -> impl Future<Output = Result<Attached, ApiError>> + Send;
-
-    /// What a guest printed.
-    fn logs(&self, logs: Logs) -> impl Future<Output = Result<LogsPieces, ApiError>> + Send;
-
-    /// Connects to a port of a guest.
-    fn forward(&self, forward: Forward)
-    -> impl Future<Output = Result<Forwarded, ApiError>> + Send;
-
-    /// What the agent in a guest says of it; of this uid only, unless that is empty.
-    fn guest_info(
-        &self,
-        target: &ObjectRef,
-        uid: &str,
-    ) -> impl Future<Output = Result<VirtualMachineInstanceGuestAgentInfo, ApiError>> + Send;
-
-    /// What all guests with a VMM have used, by namespace and name.
-    fn usage(&self) -> impl Future<Output = Result<Vec<GuestUsage>, ApiError>> + Send;
-
-    /// Whether the node starts no guests: it is cordoned, or goes down.
-    fn is_unschedulable(&self) -> bool;
-
-    /// Notes a call.
-    fn count_call(&self, call: &AnsweredCall);
-
-    /// Facts about the node, from memory.
-    fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError>;
 
     /// Records a warning about an object that may not exist.
     fn warn(

@@ -27,16 +27,18 @@ use crate::access::{Access, Caller, Grant, Policy, Subject};
 use crate::budget::CallLimits;
 use crate::error::ApiError;
 use crate::grpc::serve_on;
+use crate::guest_streams::{Attach, Attached, Forward, Forwarded, GuestStreams, Logs, LogsPieces};
 use crate::listen::Connection;
 use crate::machines::MachineRegistry;
 use crate::maintenance::{Maintained, Upkeep, UpkeepWish};
+use crate::node_view::{AnsweredCall, NodeView};
 use crate::objects::{
     Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
     ObjectWritten, ObjectsListed, WriteBy,
 };
 use crate::registry::{
-    AnsweredCall, Applied, Apply, Attach, Attached, Change, ChangeKind, Delete, Deleted, Forward,
-    Forwarded, GuestVerb, Kind, Listed, Logs, LogsPieces, ObjectRef, Registry, VerbResult,
+    Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, GuestVerb, Kind, Listed,
+    ObjectRef, VerbResult,
 };
 use crate::watch::Watched;
 
@@ -114,7 +116,7 @@ fn nothing<T>() -> Result<T, ApiError> {
     Err(ApiError::Unavailable(String::from("not in this test")))
 }
 
-impl Registry for FakeRegistry {
+impl GuestRegistry for FakeRegistry {
     async fn apply(&self, _: Apply) -> Result<Applied, ApiError> {
         nothing()
     }
@@ -169,6 +171,10 @@ impl Registry for FakeRegistry {
         self.0.versions.subscribe()
     }
 
+    async fn warn(&self, _: &ObjectRef, _: &str, _: &str) {}
+}
+
+impl GuestStreams for FakeRegistry {
     async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {
         let pair = UnixStream::pair();
         let (stream, guest) = pair.map_err(|error| ApiError::Internal(error.to_string()))?;
@@ -211,7 +217,9 @@ impl Registry for FakeRegistry {
     ) -> Result<VirtualMachineInstanceGuestAgentInfo, ApiError> {
         nothing()
     }
+}
 
+impl NodeView for FakeRegistry {
     async fn usage(&self) -> Result<Vec<GuestUsage>, ApiError> {
         nothing()
     }
@@ -237,8 +245,6 @@ impl Registry for FakeRegistry {
             ..GetNodeInfoResponse::default()
         })
     }
-
-    async fn warn(&self, _: &ObjectRef, _: &str, _: &str) {}
 }
 
 impl Maintained for FakeRegistry {

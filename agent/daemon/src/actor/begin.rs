@@ -29,7 +29,7 @@ impl<H: Host> Actor<H> {
         let (begun, traced) = (Instant::now(), self.start.mark());
         let carried_out = action.clone();
         let mut task = tokio::spawn(async move {
-            let node_hooks = agent.hooks();
+            let node_hooks = agent.node.hooks();
             let asked = hooks::before(&carried_out, &node_hooks, &object, &vmi).await;
             let given = asked.and_then(|vmi| given::with_data(&agent, &carried_out, &object, vmi));
             let asked = match given {

@@ -24,7 +24,7 @@ impl<H: Host> Actor<H> {
     ) -> Result<bool, WriteError> {
         let vmi = self.spec.as_ref().map(|spec| &spec.vmi);
         let begun = self.start.mark();
-        let is_stored = self.agent.write(|transaction| {
+        let is_stored = self.agent.store.write(|transaction| {
             if let Some(pool) = to_lease
                 && !pods::lease_with_record(transaction, pool, record, now)?
             {
@@ -37,13 +37,14 @@ impl<H: Host> Actor<H> {
             if let Some(row) = row {
                 let mut object = object::vmi(&row)?;
                 let before = object.status.take().unwrap_or_default();
-                let after = status::project(before.clone(), record, vmi, &self.agent.node_name());
+                let after = status::project(before.clone(), record, vmi, &self.agent.node.name);
                 if after != before {
                     object.status = Some(after);
                     transaction.put(&key, object::row(object, transaction.next_version()))?;
                 }
             }
             self.agent
+                .store
                 .record_events(transaction, (target, &self.uid), said, now)?;
             Ok(true)
         })?;
@@ -73,7 +74,7 @@ impl<H: Host> Actor<H> {
     /// Removes the agent's finalizer, after nothing is left on the host. The object goes with its last finalizer.
     pub(super) fn remove_finalizer(&mut self, target: &ObjectRef) -> Result<Next, WriteError> {
         let key = object::key(target);
-        let gone = self.agent.write(|transaction| {
+        let gone = self.agent.store.write(|transaction| {
             let Some(row) = transaction.object(&key)?.filter(|row| row.uid == self.uid) else {
                 return Ok(true);
             };

@@ -1,96 +1,75 @@
-//! The actors of the agent's VMIs.
+//! The set of the agent's actors.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
 
-use agent_domain::Vmi;
-use agent_host::{Host, Wake};
-use agent_plan::GuestClaim;
-use agent_sources::{ApiError, Kind, ObjectRef};
-use agent_store::StoredObject;
-use futures_util::FutureExt;
-use tracing::{Instrument, error, info_span};
+use agent_host::Wake;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use super::{Agent, accepted_at, locked};
-use crate::actor::Actor;
-use crate::error::store;
-use crate::object;
+use crate::locked::locked;
 
-/// How long an actor that panicked is left alone.
-const AFTER_PANIC: Duration = Duration::from_secs(5);
+/// Those that follow one VMI each, and whether they are to end.
+#[derive(Default)]
+pub(crate) struct Actors {
+    wakes: Mutex<HashMap<String, Wake>>,
+    tasks: Mutex<JoinSet<()>>,
+    stopping: watch::Sender<bool>,
+}
 
-impl<H: Host> Agent<H> {
-    /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
-    pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
-        let (objects, _) = self
-            .ledger
-            .objects(Kind::VirtualMachineInstance.as_str())
-            .map_err(store)?;
-        let count = objects.len();
-        for (_, row) in &objects {
-            self.note_room(row)?;
-        }
-        self.reservations.warn_of_misplaced();
-        for (key, row) in objects {
-            let target = ObjectRef {
-                kind: Kind::VirtualMachineInstance,
-                namespace: key.namespace,
-                name: key.name,
-            };
-            self.spawn(&target, &row.uid, true);
-        }
-        Ok(count)
+impl Actors {
+    /// How many VMIs have an actor.
+    pub(crate) fn count(&self) -> usize {
+        locked(&self.wakes).len()
     }
 
-    /// Before anybody asks for room it is known who has some, and who has waited for how long.
-    fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
-        let Some(record) = self.ledger.record(&row.uid).map_err(store)? else {
-            return Ok(());
-        };
-        let claim = match (&record.allocations.room, &record.report.end) {
-            (Some(claim), _) => claim.clone(),
-            (None, Some(_)) => return Ok(()),
-            // What this release cannot read keeps what it has; how much nobody can tell.
-            (None, None) => match Vmi::restore(object::vmi(row)?) {
-                Ok(admitted) => self.reservations.claim_of(&admitted.vmi),
-                Err(_) => return Ok(()),
-            },
-        };
-        self.reservations.note(GuestClaim {
-            uid: row.uid.clone(),
-            since: accepted_at(&record),
-            claim,
-            holds: record.allocations.room.is_some() || record.launches.present().is_some(),
-        });
-        Ok(())
+    /// Has the actor of a VMI look again.
+    pub(crate) fn wake(&self, uid: &str) {
+        if let Some(wake) = locked(&self.wakes).get(uid) {
+            wake.notify_one();
+        }
     }
 
-    /// Starts the actor of a VMI.
-    pub(crate) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
+    /// Has all actors look again.
+    pub(crate) fn wake_all(&self) {
+        for wake in locked(&self.wakes).values() {
+            wake.notify_one();
+        }
+    }
+
+    /// Follows whether the agent is about to end.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stopping.subscribe()
+    }
+
+    /// Has everything end. Guests are left alone.
+    pub(crate) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Waits until every actor has finished what it was doing.
+    pub(crate) async fn join(&self) {
+        let mut tasks = std::mem::take(&mut *locked(&self.tasks));
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Takes the actor of a VMI in. Returns what wakes it.
+    pub(super) fn enter(&self, uid: &str) -> Wake {
         let wake = Wake::default();
         locked(&self.wakes).insert(uid.to_owned(), Arc::clone(&wake));
-        let span =
-            info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);
-        let (agent, uid) = (self.clone(), uid.to_owned());
-        let task = async move {
-            let mut adopting = adopting;
-            loop {
-                let actor = Actor::new(agent.clone(), uid.clone(), Arc::clone(&wake), adopting);
-                // One VMI's trouble is not its neighbours'.
-                if AssertUnwindSafe(actor.run()).catch_unwind().await.is_ok() {
-                    break;
-                }
-                error!(
-                    "the actor of this VMI panicked; its guest is left alone, the actor starts again"
-                );
-                adopting = false;
-                tokio::time::sleep(AFTER_PANIC).await;
-            }
-            locked(&agent.wakes).remove(&uid);
-        };
+        wake
+    }
+
+    /// Forgets the actor of a VMI.
+    pub(super) fn leave(&self, uid: &str) {
+        locked(&self.wakes).remove(uid);
+    }
+
+    /// Runs an actor.
+    pub(super) fn run(&self, actor: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = locked(&self.tasks);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task.instrument(span));
+        tasks.spawn(actor);
     }
 }

@@ -24,14 +24,17 @@ impl<H: Host> Agent<H> {
         if apply.idempotency_key.is_empty() {
             return Ok(None);
         }
-        let uid = self.ledger.uid_of_idempotency_key(&apply.idempotency_key);
+        let uid = self
+            .store
+            .ledger
+            .uid_of_idempotency_key(&apply.idempotency_key);
         let Some(uid) = uid.map_err(store)? else {
             return Ok(None);
         };
-        let Some(key) = self.ledger.key_of(&uid).map_err(store)? else {
+        let Some(key) = self.store.ledger.key_of(&uid).map_err(store)? else {
             return Ok(None);
         };
-        let Some(row) = self.ledger.object(&key).map_err(store)? else {
+        let Some(row) = self.store.ledger.object(&key).map_err(store)? else {
             return Ok(None);
         };
         Ok(Some(Earlier {

@@ -23,8 +23,9 @@ impl<H: Host> Agent<H> {
     /// What has to be done before any guest is started: what was assigned in another boot is not for this one, and
     /// leases may have run out while there was no agent.
     pub(crate) fn settle_assignments(&self) -> Result<(), WriteError> {
-        for (key, assignment) in self.ledger.assignments()? {
-            if assignment.stage != Stage::Withdrawn && assignment.boot_id != self.facts.boot_id {
+        for (key, assignment) in self.store.ledger.assignments()? {
+            if assignment.stage != Stage::Withdrawn && assignment.boot_id != self.node.facts.boot_id
+            {
                 self.end_of_another_boot(&key)?;
             }
         }
@@ -47,7 +48,7 @@ impl<H: Host> Agent<H> {
             };
             tokio::select! {
                 () = &mut shutdown => return,
-                () = self.leases_changed.notified() => {}
+                () = self.control_planes.leases_changed.notified() => {}
                 () = sleep(pause) => {}
             }
         }
@@ -57,9 +58,11 @@ impl<H: Host> Agent<H> {
     fn keep_leases(&self) -> Result<Option<Millis>, WriteError> {
         let now = self.at(clock::boot_time());
         let mut next: Option<Millis> = None;
-        for (key, assignment) in self.ledger.assignments()? {
+        for (key, assignment) in self.store.ledger.assignments()? {
             let lease = assignment.lease.map(|mut lease| {
-                self.renewals.bring_up_to_date(&key, &mut lease);
+                self.control_planes
+                    .renewals
+                    .bring_up_to_date(&key, &mut lease);
                 lease
             });
             match lease.map(|lease| lease.step(&now)) {
@@ -68,7 +71,12 @@ impl<H: Host> Agent<H> {
                     next = Some(next.map_or(left, |next| next.min(left)));
                 }
                 // Where nothing is, nothing is to be written down either.
-                Some(_) if self.ledger.object(&offer::object_key(&key))?.is_none() => {}
+                Some(_)
+                    if self
+                        .store
+                        .ledger
+                        .object(&offer::object_key(&key))?
+                        .is_none() => {}
                 Some(_) => self.keep_lease(&key)?,
             }
         }
@@ -77,7 +85,7 @@ impl<H: Host> Agent<H> {
 
     /// Carries out what one lease asks for, unless it was renewed in the meantime.
     fn keep_lease(&self, key: &AssignmentKey) -> Result<(), WriteError> {
-        let uid = self.write(|transaction| {
+        let uid = self.store.write(|transaction| {
             let Some(mut assignment) = transaction.assignment(key)? else {
                 return Ok(None);
             };
@@ -87,8 +95,8 @@ impl<H: Host> Agent<H> {
             let Some(lease) = assignment.lease.as_mut() else {
                 return Ok(None);
             };
-            self.renewals.bring_up_to_date(key, lease);
-            let vmi = (placed.uid.as_str(), &self.facts.boot_id);
+            self.control_planes.renewals.bring_up_to_date(key, lease);
+            let vmi = (placed.uid.as_str(), &self.node.facts.boot_id);
             let told = orders::decide_and_give(transaction, vmi, |record, wall| {
                 let now = self.at(clock::boot_time());
                 let kept = keep_lease(&mut assignment, placed.token, record, (&now, wall));
@@ -101,7 +109,7 @@ impl<H: Host> Agent<H> {
             if let Some((told, wall)) = told {
                 let said = [words(&key.control_plane, told)];
                 let about = (&offer::target(key), placed.uid.as_str());
-                self.record_events(transaction, about, &said, wall)?;
+                self.store.record_events(transaction, about, &said, wall)?;
             }
             transaction.put_assignment(key, &assignment)?;
             info!(
@@ -113,7 +121,7 @@ impl<H: Host> Agent<H> {
             Ok(Some(placed.uid))
         })?;
         if let Some(uid) = uid {
-            self.wake(&uid);
+            self.actors.wake(&uid);
         }
         Ok(())
     }
@@ -121,7 +129,7 @@ impl<H: Host> Agent<H> {
     /// A VMI that was assigned in another boot may run elsewhere by now. One that ran has failed by the reboot;
     /// one that never ran must not begin.
     fn end_of_another_boot(&self, key: &AssignmentKey) -> Result<(), WriteError> {
-        self.write(|transaction| {
+        self.store.write(|transaction| {
             let Some(assignment) = transaction.assignment(key)? else {
                 return Ok(());
             };
@@ -131,7 +139,7 @@ impl<H: Host> Agent<H> {
             if placed.token != assignment.token {
                 return Ok(());
             }
-            let vmi = (placed.uid.as_str(), &self.facts.boot_id);
+            let vmi = (placed.uid.as_str(), &self.node.facts.boot_id);
             let Some(now) = orders::give(transaction, vmi, end_of_another_boot)? else {
                 return Ok(());
             };
@@ -142,7 +150,7 @@ impl<H: Host> Agent<H> {
             );
             let said = events::warning("AssignedInAnotherBoot", text);
             let about = (&offer::target(key), placed.uid.as_str());
-            self.record_events(transaction, about, &[said], now)
+            self.store.record_events(transaction, about, &[said], now)
         })
     }
 }

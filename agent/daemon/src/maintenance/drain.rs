@@ -73,7 +73,7 @@ impl<H: Host> Agent<H> {
     /// Carries drains out until `shutdown` is done.
     pub(crate) async fn run_drains(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);
-        let mut versions = self.versions();
+        let mut versions = self.store.versions();
         loop {
             versions.mark_unchanged();
             let pause = match self.drain_further() {
@@ -92,7 +92,7 @@ impl<H: Host> Agent<H> {
             };
             tokio::select! {
                 () = &mut shutdown => return,
-                () = self.keeper.changed.notified() => {}
+                () = self.node.keeper.changed.notified() => {}
                 changed = versions.changed() => {
                     if changed.is_err() {
                         return;
@@ -106,10 +106,10 @@ impl<H: Host> Agent<H> {
 
     /// Gives the orders that are due; false when there is no drain.
     fn drain_further(&self) -> Result<bool, WriteError> {
-        let Some(order) = self.keeper.drain() else {
+        let Some(order) = self.node.keeper.drain() else {
             return Ok(false);
         };
-        let node_name = self.node_name();
+        let node_name = self.node.name.clone();
         let guests = self.guests()?;
         for (guest, step) in steps(&order, &guests) {
             let is_due = match step {
@@ -132,13 +132,13 @@ impl<H: Host> Agent<H> {
         step: EvictionStep,
     ) -> Result<(), WriteError> {
         let now = clock::now();
-        let is_told = self.write(|transaction| {
+        let is_told = self.store.write(|transaction| {
             if transaction.maintenance()?.drain.as_ref() != Some(order) {
                 return Ok(false);
             }
             let said = if step == EvictionStep::Stop {
                 let grace = grace_of(order, guest);
-                if !stop(transaction, (&guest.uid, &self.facts.boot_id), grace)? {
+                if !stop(transaction, (&guest.uid, &self.node.facts.boot_id), grace)? {
                     return Ok(false);
                 }
                 let seconds = grace.0 / 1000;
@@ -155,7 +155,7 @@ impl<H: Host> Agent<H> {
                     events::warning("EvictionBlocked", text)
                 }
             };
-            self.record_events(transaction, (&guest.target, &guest.uid), &[said], now)?;
+            self.store.record_events(transaction, (&guest.target, &guest.uid), &[said], now)?;
             Ok(true)
         })?;
         if is_told {
@@ -163,7 +163,7 @@ impl<H: Host> Agent<H> {
                 namespace, name, ..
             } = &guest.target;
             info!(vmi = %format_args!("{namespace}/{name}"), ?step, "drained");
-            self.wake(&guest.uid);
+            self.actors.wake(&guest.uid);
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl<H: Host> Agent<H> {
             return Ok(());
         };
         let mut vmi = object::vmi(&row)?;
-        vmi.status.get_or_insert_default().evacuation_node_name = self.node_name();
+        vmi.status.get_or_insert_default().evacuation_node_name = self.node.name.clone();
         Ok(transaction.put(&key, object::row(vmi, transaction.next_version()))?)
     }
 
@@ -206,13 +206,13 @@ impl<H: Host> Agent<H> {
     /// All VMIs with their records, by namespace and name.
     pub(super) fn guests(&self) -> Result<Vec<Guest>, ApiError> {
         let kind = Kind::VirtualMachineInstance;
-        let (rows, _) = self.ledger.objects(kind.as_str()).map_err(store)?;
+        let (rows, _) = self.store.ledger.objects(kind.as_str()).map_err(store)?;
         let mut guests = Vec::with_capacity(rows.len());
         for (key, row) in rows {
-            let Some(mut record) = self.ledger.record(&row.uid).map_err(store)? else {
+            let Some(mut record) = self.store.ledger.record(&row.uid).map_err(store)? else {
                 continue;
             };
-            clock::follow(&mut record, &self.facts.boot_id);
+            clock::follow(&mut record, &self.node.facts.boot_id);
             guests.push(Guest {
                 target: ObjectRef {
                     kind,

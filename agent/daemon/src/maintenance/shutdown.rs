@@ -25,10 +25,10 @@ impl<H: Host> Agent<H> {
     /// Has every guest end, with its grace period or `longest`, whichever is shorter, and waits for it.
     pub(crate) async fn end_with_node(&self, longest: Duration) {
         info!("the node goes down; its guests are asked to shut down");
-        self.keeper.go_down();
+        self.node.keeper.go_down();
         self.publish_node();
-        self.wake_all();
-        self.nudge();
+        self.actors.wake_all();
+        self.store.nudge();
         let deadline = Instant::now() + longest + MARGIN;
         let longest = Millis(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
         let mut told = None;
@@ -81,8 +81,8 @@ impl<H: Host> Agent<H> {
             Some(_) => longest,
             None => guest.own_grace().min(longest),
         };
-        self.write(|transaction| {
-            let vmi = (guest.uid.as_str(), &self.facts.boot_id);
+        self.store.write(|transaction| {
+            let vmi = (guest.uid.as_str(), &self.node.facts.boot_id);
             let given = orders::give(transaction, vmi, |record, now| {
                 order_stop(record, grace, StopCause::NodeShutdown, now).ok()
             });
@@ -94,9 +94,9 @@ impl<H: Host> Agent<H> {
                 "The node goes down: the guest is asked to shut down, and is killed after {seconds} s."
             );
             let said = [events::normal("NodeShutdown", text)];
-            self.record_events(transaction, (&guest.target, &guest.uid), &said, now)
+            self.store.record_events(transaction, (&guest.target, &guest.uid), &said, now)
         })?;
-        self.wake(&guest.uid);
+        self.actors.wake(&guest.uid);
         Ok(())
     }
 }

@@ -146,18 +146,18 @@ async fn scrape<H: Host>(agent: &Agent<H>, format: Format) -> anyhow::Result<Str
     let figures = agent.figures().await?;
     let mut now = Registry::default();
     now.register_collector(Box::new(ProcessMetrics {
-        node: agent.node_name(),
-        started_at: Duration::from_millis(u64::try_from(agent.started_at.0)?).as_secs_f64(),
-        actors: agent.actors(),
+        node: agent.node.name.clone(),
+        started_at: Duration::from_millis(u64::try_from(agent.node.started_at.0)?).as_secs_f64(),
+        actors: agent.actors.count(),
         unreadable: figures.unreadable,
         collected_in: figures.took.as_secs_f64(),
     }));
     now.register_collector(Box::new(NodeMetrics {
-        figures: agent.reservations.figures(),
+        figures: agent.node.reservations.figures(),
     }));
     now.register_collector(Box::new(GuestMetrics {
         figures,
-        node: agent.node_name(),
+        node: agent.node.name.clone(),
     }));
     Ok(render(format, &[agent.metrics.registry(), &now])?)
 }

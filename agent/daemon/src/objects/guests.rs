@@ -32,7 +32,13 @@ impl<H: Host> Agent<H> {
             return self.create_guest(first()?, None, by);
         }
         for _ in 0..ATTEMPTS {
-            if self.ledger.object(&key(&id)).map_err(store)?.is_none() {
+            if self
+                .store
+                .ledger
+                .object(&key(&id))
+                .map_err(store)?
+                .is_none()
+            {
                 match self.create_guest(first()?, None, by) {
                     // Somebody else's came first.
                     Err(ApiError::AlreadyExists(_)) => {}

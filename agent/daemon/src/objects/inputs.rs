@@ -64,7 +64,7 @@ impl<'a, H: Host> Finder<'a, H> {
     fn look(&self, id: &ObjectId) -> Result<Option<Object>, ApiError> {
         let kind = kind_of(&id.kind)?;
         let key = key(id);
-        let row = self.agent.ledger.object(&key).map_err(store)?;
+        let row = self.agent.store.ledger.object(&key).map_err(store)?;
         let version = row.as_ref().map(|row| row.resource_version);
         self.inputs.borrow_mut().0.push((key, version));
         row.map(|row| self.agent.read(kind, &row)).transpose()

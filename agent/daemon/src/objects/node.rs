@@ -36,7 +36,7 @@ impl<H: Host> Agent<H> {
 
     fn try_publish(&self) -> Result<(), ApiError> {
         let kind = kind_of(KIND)?;
-        let name = self.node_name();
+        let name = self.node.name.clone();
         let (id, by) = (id_of(&name), own());
         let published = self.change(kind, (&id, Part::Main), &by, |present| {
             let created = present.is_none();
@@ -77,7 +77,7 @@ impl<H: Host> Agent<H> {
             Some(present) => present,
             None => self.new_object(kind, bare(kind, name))?,
         };
-        object.metadata.labels = self.caps().labels;
+        object.metadata.labels = self.node.caps().labels;
         let spec = Map::from_iter(
             info.unschedulable
                 .then(|| (String::from("unschedulable"), json!(true))),
@@ -86,9 +86,9 @@ impl<H: Host> Agent<H> {
         if before.is_some_and(|before| before.as_object() != Some(&spec)) {
             object.metadata.generation += 1;
         }
-        let system = &self.facts.system;
+        let system = &self.node.facts.system;
         let mut present_conditions = vec![self.readiness()];
-        present_conditions.extend(self.keeper.closed(name).map(|closed| NodeCondition {
+        present_conditions.extend(self.node.keeper.closed(name).map(|closed| NodeCondition {
             kind: "SchedulingDisabled",
             is_true: true,
             reason: closed.reason.to_owned(),
@@ -117,7 +117,7 @@ impl<H: Host> Agent<H> {
 
     /// Whether guests can run here at all.
     fn readiness(&self) -> NodeCondition {
-        let (is_true, reason, message) = match &self.facts.kvm {
+        let (is_true, reason, message) = match &self.node.facts.kvm {
             Ok(_) => (true, "KubeletReady", String::from("kvmlet starts guests")),
             Err(why) => (false, "NoKvm", why.clone()),
         };

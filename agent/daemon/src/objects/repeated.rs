@@ -23,11 +23,14 @@ impl<H: Host> Agent<H> {
             return Ok(None);
         }
         crate::verbs::check_idempotency_key(&by.idempotency_key)?;
-        let uid = self.ledger.uid_of_idempotency_key(&by.idempotency_key);
+        let uid = self
+            .store
+            .ledger
+            .uid_of_idempotency_key(&by.idempotency_key);
         let Some(uid) = uid.map_err(store)? else {
             return Ok(None);
         };
-        let Some(found) = self.ledger.key_of(&uid).map_err(store)? else {
+        let Some(found) = self.store.ledger.key_of(&uid).map_err(store)? else {
             return Ok(None);
         };
         let id = ObjectId {
@@ -35,7 +38,7 @@ impl<H: Host> Agent<H> {
             namespace: found.namespace.clone(),
             name: found.name.clone(),
         };
-        let Some(row) = self.ledger.object(&key(&id)).map_err(store)? else {
+        let Some(row) = self.store.ledger.object(&key(&id)).map_err(store)? else {
             return Ok(None);
         };
         let metadata = crate::object::metadata_of(&row)?;

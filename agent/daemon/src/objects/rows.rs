@@ -73,20 +73,23 @@ impl<H: Host> Agent<H> {
     ) -> Result<ObjectsListed<Bytes>, ApiError> {
         // Thousands of texts in one piece: none is allocated, and copied, for itself.
         let (mut texts, mut ends, mut last) = (Vec::new(), Vec::new(), LastText::default());
-        let version = self.ledger.show_each((kind.kind, namespace), |shown| {
-            let metadata = object::selectable(shown.object())?;
-            if !choice.wants(&metadata) {
-                return Ok(());
-            }
-            let start = texts.len();
-            self.show_text(kind, shown, (&mut last, &mut texts))?;
-            if choice.keeps(&metadata, texts.get(start..).unwrap_or_default()) {
-                ends.push(texts.len());
-            } else {
-                texts.truncate(start);
-            }
-            Ok::<_, WriteError>(())
-        })?;
+        let version = self
+            .store
+            .ledger
+            .show_each((kind.kind, namespace), |shown| {
+                let metadata = object::selectable(shown.object())?;
+                if !choice.wants(&metadata) {
+                    return Ok(());
+                }
+                let start = texts.len();
+                self.show_text(kind, shown, (&mut last, &mut texts))?;
+                if choice.keeps(&metadata, texts.get(start..).unwrap_or_default()) {
+                    ends.push(texts.len());
+                } else {
+                    texts.truncate(start);
+                }
+                Ok::<_, WriteError>(())
+            })?;
         let mut texts = Bytes::from(texts);
         let mut start = 0;
         let items = ends.into_iter().map(|end| {
@@ -174,7 +177,7 @@ impl<H: Host> Agent<H> {
             row.object = wire(kind, object)?;
             return Ok(row);
         }
-        let key = self.secrets.key()?;
+        let key = self.store.secrets.key()?;
         let head = Object {
             content: serde_json::Map::new(),
             ..object.clone()
@@ -197,7 +200,11 @@ impl<H: Host> Agent<H> {
         sealed: &Sealed,
     ) -> Result<Vec<u8>, ApiError> {
         let metadata = object::metadata_of(row)?;
-        let opened = self.secrets.key()?.open(&place(&metadata, kind), sealed);
+        let opened = self
+            .store
+            .secrets
+            .key()?
+            .open(&place(&metadata, kind), sealed);
         opened.map_err(|error| not_sealed(row, error))
     }
 }

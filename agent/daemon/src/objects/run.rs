@@ -84,7 +84,7 @@ impl<H: Host> Agent<H> {
     /// Runs until `shutdown` is done.
     pub(crate) async fn run_controllers(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);
-        let mut versions = self.versions();
+        let mut versions = self.store.versions();
         let mut controllers = Controllers::default();
         let mut first_pass = Some(FirstPass::begin());
         loop {
@@ -207,8 +207,8 @@ impl<H: Host> Agent<H> {
         if said.is_empty() {
             return;
         }
-        let node_name = self.node_name();
-        let written = self.write(|transaction| {
+        let node_name = self.node.name.clone();
+        let written = self.store.write(|transaction| {
             for (object, said) in said {
                 let about = About {
                     api_version: &object.api_version,
@@ -223,7 +223,8 @@ impl<H: Host> Agent<H> {
                 } else {
                     events::normal(said.reason, said.message.as_str())
                 };
-                self.record_events_about(transaction, &about, &[event], clock::now())?;
+                self.store
+                    .record_events_about(transaction, &about, &[event], clock::now())?;
             }
             Ok(())
         });
@@ -243,7 +244,7 @@ impl<H: Host> Agent<H> {
         if !sweep.is_over() {
             return Ok(self.go_on_sweeping(sweep, collected));
         }
-        let version = self.ledger.version().map_err(unreadable)?;
+        let version = self.store.ledger.version().map_err(unreadable)?;
         if !self.may_have_garbage(*collected, alone)? {
             *collected = Some(version);
             if alone.len() >= FORGOTTEN {
@@ -257,7 +258,7 @@ impl<H: Host> Agent<H> {
             entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
         };
         let everything =
-            tokio::task::block_in_place(|| self.ledger.everything(is_owned, owners_of));
+            tokio::task::block_in_place(|| self.store.ledger.everything(is_owned, owners_of));
         let everything = everything.map_err(unreadable)?;
         let objects = everything.objects.into_iter();
         let objects: Vec<Object> = objects.collect::<Result<_, _>>().map_err(unknown)?;
@@ -317,7 +318,7 @@ impl<H: Host> Agent<H> {
 
     /// Forgets that objects are gone to which nothing refers.
     fn forget(&self, alone: &mut BTreeSet<String>) -> Result<(), StoreError> {
-        let forgotten = self.write(|transaction| {
+        let forgotten = self.store.write(|transaction| {
             let forgotten = transaction.forget_gone(alone);
             forgotten.map_err(WriteError::from)
         });
@@ -352,7 +353,7 @@ impl<H: Host> Agent<H> {
                 return Ok(true);
             }
             if change.happened == agent_controllers::ChangeKind::Deleted {
-                let dependents = self.ledger.dependents(&metadata.uid);
+                let dependents = self.store.ledger.dependents(&metadata.uid);
                 if !dependents.map_err(unreadable)?.is_empty() {
                     return Ok(true);
                 }

@@ -34,7 +34,7 @@ impl<H: Host> ObjectStore for Agent<H> {
 
     fn view(&self, id: &ObjectId) -> Result<(u64, Option<Object>), StoreError> {
         // The version first: what is read afterwards is no older.
-        let version = self.ledger.version();
+        let version = self.store.ledger.version();
         let version = version.map_err(|error| refused(store(error)))?;
         Ok((version, ObjectStore::get(self, id)?))
     }
@@ -42,8 +42,8 @@ impl<H: Host> ObjectStore for Agent<H> {
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
         let found = match namespace {
-            Some(namespace) => self.ledger.objects_in(kind, namespace),
-            None => self.ledger.objects(kind),
+            Some(namespace) => self.store.ledger.objects_in(kind, namespace),
+            None => self.store.ledger.objects(kind),
         };
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let items = rows.iter().map(|(_, row)| self.read(entry, row));
@@ -53,7 +53,7 @@ impl<H: Host> ObjectStore for Agent<H> {
 
     fn list_heads(&self, kind: &str, namespace: &str) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
-        let found = self.ledger.objects_in(kind, namespace);
+        let found = self.store.ledger.objects_in(kind, namespace);
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let head = |row| {
             Ok(Object {
@@ -76,6 +76,7 @@ impl<H: Host> ObjectStore for Agent<H> {
     ) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
         let found = self
+            .store
             .ledger
             .owned_or_labelled((kind, namespace), owner_uid, label);
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
@@ -85,7 +86,7 @@ impl<H: Host> ObjectStore for Agent<H> {
     }
 
     fn names(&self, kind: &str) -> Result<(u64, Vec<ObjectId>), StoreError> {
-        let keys = self.ledger.keys(kind);
+        let keys = self.store.ledger.keys(kind);
         let (keys, version) = keys.map_err(|error| refused(store(error)))?;
         Ok((version, keys.into_iter().map(id).collect()))
     }
@@ -95,7 +96,7 @@ impl<H: Host> ObjectStore for Agent<H> {
         (kind, namespace): (&str, &str),
         owner_uid: &str,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        let keys = self.ledger.dependents(owner_uid);
+        let keys = self.store.ledger.dependents(owner_uid);
         let mut keys = keys.map_err(|error| refused(store(error)))?;
         keys.retain(|key| key.kind == kind && key.namespace == namespace);
         Ok(keys.into_iter().map(id).collect())
@@ -107,11 +108,12 @@ impl<H: Host> ObjectStore for Agent<H> {
             let entry = kinds.find(kind);
             entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
         };
-        let newest = self.version();
+        let newest = self.store.version();
         let mut recent = self.recent.locked();
         recent.reach(version);
         while recent.until() < newest {
             let some = self
+                .store
                 .ledger
                 .changes_among(is_followed, recent.until(), CHANGES);
             let some = some.map_err(|error| refused(store(error)))?;
@@ -144,7 +146,7 @@ impl<H: Host> ObjectStore for Agent<H> {
         preconditions: &Preconditions,
     ) -> Result<Object, StoreError> {
         let entry = kind_of(&id.kind).map_err(refused)?;
-        let row = self.ledger.object(&key(id));
+        let row = self.store.ledger.object(&key(id));
         let row = row.map_err(|error| refused(store(error)))?;
         let row = row.ok_or_else(|| refused(not_found(entry, id)))?;
         let present = object::metadata_of(&row).map_err(refused)?;

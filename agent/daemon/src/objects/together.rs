@@ -43,7 +43,7 @@ impl<H: Host> Agent<H> {
         let wishes = wishes.into_iter();
         let decided = wishes.map(|wish| self.decided(wish));
         let decided = decided.collect::<Result<Vec<_>, _>>()?;
-        let written = self.write(|transaction| {
+        let written = self.store.write(|transaction| {
             for (kind, id, mut written) in decided {
                 let row = transaction.object(&key(&id))?;
                 self.store_written(

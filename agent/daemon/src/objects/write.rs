@@ -316,7 +316,7 @@ impl<H: Host> Agent<H> {
         object: &mut Object,
         before: Option<&Object>,
     ) -> Result<(Vec<String>, Inputs), ApiError> {
-        let caps = || self.caps();
+        let caps = || self.node.caps();
         let (admission, inputs) = match kind.writer {
             Writer::Objects(admit) => self.with_find(|find| {
                 let context = AdmitContext {
@@ -369,7 +369,7 @@ impl<H: Host> Agent<H> {
         let key = key(id);
         let space = namespace::key_of(&id.namespace);
         for _ in 0..ATTEMPTS {
-            let (row, space) = self.ledger.object_or(&key, &space).map_err(store)?;
+            let (row, space) = self.store.ledger.object_or(&key, &space).map_err(store)?;
             check_open(space.as_ref(), (kind.plural, id))?;
             let read = row.as_ref().map(|row| self.read_as_far(kind, row, needed));
             let (present, extent) = read.transpose()?.unzip();
@@ -412,12 +412,13 @@ impl<H: Host> Agent<H> {
             let store = move |transaction: &mut Transaction<'_>| {
                 agent.store_decided(transaction, &wanted, (decision, present))
             };
-            let wake = |agent: &Self, written: &Option<ObjectWritten>| {
+            let woken = self.clone();
+            let wake = move |written: &Option<ObjectWritten>| {
                 if let Some(written) = written {
-                    agent.wake(&written.object.metadata.uid);
+                    woken.actors.wake(&written.object.metadata.uid);
                 }
             };
-            if let Some(written) = self.write_shared(store, wake).await? {
+            if let Some(written) = self.store.write_shared(store, wake).await? {
                 return Ok(written);
             }
         }

@@ -21,7 +21,7 @@ use super::standing::Standing;
 use crate::budget::Budgets;
 use crate::client_log::ClientLog;
 use crate::error::ApiError;
-use crate::registry::{AnsweredCall, Registry};
+use crate::node_view::{AnsweredCall, NodeView};
 
 /// Judges calls before anything reads them.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
-    R: Registry,
+    R: NodeView,
 {
     type Response = Response<Body>;
     type Error = S::Error;

@@ -9,7 +9,8 @@ use proto_node::controlplane::{Answer, Assignment, Register, Withdrawal};
 use super::address::Address;
 use super::credentials::CredentialFiles;
 use crate::error::ApiError;
-use crate::registry::Registry;
+use crate::node_view::NodeView;
+use crate::registry::GuestRegistry;
 
 /// On an object that a control plane assigned: the fencing token of its placement.
 pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
@@ -19,7 +20,7 @@ pub type AssignedName = (String, String);
 
 /// What the client of a control plane needs of the agent beside the registry. Points in time are of the node's
 /// `CLOCK_BOOTTIME`.
-pub trait Assignments: Registry {
+pub trait Assignments: GuestRegistry + NodeView {
     /// What the node says of itself.
     fn registration(
         &self,

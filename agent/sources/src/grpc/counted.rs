@@ -13,13 +13,15 @@ use proto_node::node::{
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::node_service::Service;
-use crate::registry::{AnsweredCall, Registry};
+use crate::guest_streams::GuestStreams;
+use crate::node_view::{AnsweredCall, NodeView};
+use crate::registry::GuestRegistry;
 
 /// The service; the registry counts every call, a stream by how it began.
 #[derive(Clone)]
 pub(super) struct Counted<R>(pub(super) Service<R>);
 
-impl<R: Registry> Counted<R> {
+impl<R: NodeView> Counted<R> {
     async fn count<T>(
         &self,
         method: &'static str,
@@ -44,7 +46,7 @@ impl<R: Registry> Counted<R> {
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl<R: Registry> NodeService for Counted<R> {
+impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Counted<R> {
     type WatchStream = <Service<R> as NodeService>::WatchStream;
     type ConsoleStream = <Service<R> as NodeService>::ConsoleStream;
     type LogsStream = <Service<R> as NodeService>::LogsStream;

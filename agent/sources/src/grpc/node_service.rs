@@ -25,8 +25,10 @@ use crate::access::Permit;
 use crate::budget::Call;
 use crate::error::ApiError;
 use crate::forward::{self, Forwards};
+use crate::guest_streams::{GuestStreams, Logs};
+use crate::node_view::NodeView;
 use crate::objects::calls::manager_of;
-use crate::registry::{Apply, Delete, GuestVerb, Kind, Logs, Registry, Verb};
+use crate::registry::{Apply, Delete, GuestRegistry, GuestVerb, Kind, Verb};
 use crate::watch::feed::parse_kind;
 use crate::watch::{Filter, NodeFeed, Watch};
 use crate::{console, pages};
@@ -34,14 +36,14 @@ use crate::{console, pages};
 /// Responses of one stream that wait for a slow client.
 const STREAM_BACKLOG: usize = 2;
 
-/// kvmlet.node.v1.NodeService over a [`Registry`](crate::registry::Registry).
+/// kvmlet.node.v1.NodeService over VMIs, the way to their guests, and the node.
 #[derive(Clone)]
 pub(super) struct Service<R> {
     pub(super) registry: R,
     pub(super) forwards: Forwards,
 }
 
-impl<R: Registry> Service<R> {
+impl<R: GuestRegistry> Service<R> {
     async fn tell(
         &self,
         verb: Verb,
@@ -83,7 +85,7 @@ pub(super) type ResponseStream<T> =
     Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl<R: Registry> NodeService for Service<R> {
+impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
     type WatchStream = ResponseStream<WatchResponse>;
     type ConsoleStream = ResponseStream<ConsoleResponse>;
     type LogsStream = ResponseStream<LogsResponse>;

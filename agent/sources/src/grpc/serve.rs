@@ -19,6 +19,7 @@ use crate::access::{Access, AccessLayer};
 use crate::budget::{Budgets, CallLimits, MAX_REQUEST_BYTES};
 use crate::client_log::ClientLog;
 use crate::forward::Forwards;
+use crate::guest_streams::GuestStreams;
 use crate::images::{ImageCalls, ImageRegistry};
 use crate::listen::{Connection, Socket, TlsDoor, incoming};
 use crate::machines::{MachineCalls, MachineRegistry};
@@ -71,7 +72,7 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry>(
+pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry + GuestStreams>(
     registry: R,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
@@ -88,7 +89,7 @@ pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry>(
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
-pub(crate) async fn serve_on<R: Maintained + MachineRegistry + ImageRegistry>(
+pub(crate) async fn serve_on<R: Maintained + MachineRegistry + ImageRegistry + GuestStreams>(
     registry: R,
     (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,

@@ -16,6 +16,7 @@ use super::directory::{Complaint, Directory, WishKey, key_of};
 use super::others::{MANAGER, Others};
 use super::reconcile::{DIGEST_ANNOTATION, REASON, Step, directory, reconcile};
 use crate::error::ApiError;
+use crate::node_view::NodeView;
 use crate::objects::ObjectRegistry;
 use crate::registry::{Apply, CallerTrace, Delete, Kind, ObjectRef};
 
@@ -49,7 +50,7 @@ struct Settled {
     is_open: bool,
 }
 
-impl<R: ObjectRegistry> ManifestSource<R> {
+impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
     /// A source for the directory at `path`, which may come into being later.
     #[must_use]
     pub fn new(registry: R, path: PathBuf) -> Self {

@@ -22,8 +22,8 @@ use super::{Choice, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, Writ
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::error::ApiError;
+use crate::node_view::{AnsweredCall, NodeView};
 use crate::pages::{Pager, Token};
-use crate::registry::AnsweredCall;
 use crate::watch::{Filter, ObjectFeed, Watch};
 
 /// Who manages what a caller without a name changes.
@@ -36,7 +36,7 @@ const WATCH_BACKLOG: usize = 16;
 #[derive(Clone)]
 pub(crate) struct ObjectCalls<R>(pub(crate) R);
 
-impl<R: ObjectRegistry> ObjectCalls<R> {
+impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
     /// Counts a call, of a stream how it began.
     fn count<T>(
         &self,
@@ -147,7 +147,7 @@ impl<R: ObjectRegistry> ObjectCalls<R> {
 }
 
 #[tonic::async_trait]
-impl<R: ObjectRegistry> ObjectService for ObjectCalls<R> {
+impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
     type WatchObjectsStream = ReceiverStream<Result<node::WatchObjectsResponse, Status>>;
 
     async fn list_kinds(

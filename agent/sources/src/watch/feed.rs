@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::filter::Watched;
 use crate::error::ApiError;
 use crate::objects::{ObjectRegistry, ObjectText};
-use crate::registry::{ChangeKind, Kind, Registry};
+use crate::registry::{ChangeKind, GuestRegistry, Kind};
 
 /// Changes read from the store in one go.
 pub(super) const BATCH: usize = 64;
@@ -63,7 +63,7 @@ pub(crate) trait Feed: Send + Sync + 'static {
 /// Of `NodeService`.
 pub(crate) struct NodeFeed<R>(pub(crate) R);
 
-impl<R: Registry> Feed for NodeFeed<R> {
+impl<R: GuestRegistry> Feed for NodeFeed<R> {
     type Item = Object;
     type Response = WatchResponse;
 

@@ -1,0 +1,94 @@
+//! Actors begin to follow their VMIs.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_domain::Vmi;
+use agent_host::Host;
+use agent_plan::GuestClaim;
+use agent_sources::{ApiError, Kind, ObjectRef};
+use agent_store::StoredObject;
+use futures_util::FutureExt;
+use tracing::{Instrument, error, info_span};
+
+use super::{Agent, accepted_at};
+use crate::actor::Actor;
+use crate::error::store;
+use crate::object;
+
+/// How long an actor that panicked is left alone.
+const AFTER_PANIC: Duration = Duration::from_secs(5);
+
+impl<H: Host> Agent<H> {
+    /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
+    pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
+        let (objects, _) = self
+            .store
+            .ledger
+            .objects(Kind::VirtualMachineInstance.as_str())
+            .map_err(store)?;
+        let count = objects.len();
+        for (_, row) in &objects {
+            self.note_room(row)?;
+        }
+        self.node.reservations.warn_of_misplaced();
+        for (key, row) in objects {
+            let target = ObjectRef {
+                kind: Kind::VirtualMachineInstance,
+                namespace: key.namespace,
+                name: key.name,
+            };
+            self.spawn(&target, &row.uid, true);
+        }
+        Ok(count)
+    }
+
+    /// Before anybody asks for room it is known who has some, and who has waited for how long.
+    fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
+        let Some(record) = self.store.ledger.record(&row.uid).map_err(store)? else {
+            return Ok(());
+        };
+        let claim = match (&record.allocations.room, &record.report.end) {
+            (Some(claim), _) => claim.clone(),
+            (None, Some(_)) => return Ok(()),
+            // What this release cannot read keeps what it has; how much nobody can tell.
+            (None, None) => match Vmi::restore(object::vmi(row)?) {
+                Ok(admitted) => self.node.reservations.claim_of(&admitted.vmi),
+                Err(_) => return Ok(()),
+            },
+        };
+        self.node.reservations.note(GuestClaim {
+            uid: row.uid.clone(),
+            since: accepted_at(&record),
+            claim,
+            holds: record.allocations.room.is_some() || record.launches.present().is_some(),
+        });
+        Ok(())
+    }
+
+    /// Starts the actor of a VMI.
+    pub(crate) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
+        let wake = self.actors.enter(uid);
+        let span =
+            info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);
+        let (agent, uid) = (self.clone(), uid.to_owned());
+        let task = async move {
+            let mut adopting = adopting;
+            loop {
+                let actor = Actor::new(agent.clone(), uid.clone(), Arc::clone(&wake), adopting);
+                // One VMI's trouble is not its neighbours'.
+                if AssertUnwindSafe(actor.run()).catch_unwind().await.is_ok() {
+                    break;
+                }
+                error!(
+                    "the actor of this VMI panicked; its guest is left alone, the actor starts again"
+                );
+                adopting = false;
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
+            agent.actors.leave(&uid);
+        };
+        self.actors.run(task.instrument(span));
+    }
+}

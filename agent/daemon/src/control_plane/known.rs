@@ -1,0 +1,18 @@
+//! What tasks of the agent share about control planes.
+
+use std::sync::OnceLock;
+
+use tokio::sync::Notify;
+
+use super::renewals::Renewals;
+
+/// What the agent knows of control planes beside what is stored.
+#[derive(Default)]
+pub(crate) struct ControlPlanes {
+    /// The one that this node dials.
+    pub(crate) name: OnceLock<String>,
+    /// What they renewed since.
+    pub(super) renewals: Renewals,
+    /// A lease was granted, renewed or taken back.
+    pub(super) leases_changed: Notify,
+}
