@@ -5,10 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::{Agent, GuestSpec, LOG, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::{skip_if, tools};
@@ -27,7 +28,7 @@ const SERVER: &str = "
 import ctypes, os, sys
 mount = ctypes.CDLL(None, use_errno=True).mount
 for path in sys.argv[1:]:
-    os.makedirs(path)
+    os.makedirs(path, exist_ok=True)
     server = os.open('/dev/fuse', os.O_RDWR)
     options = f'fd={server},rootmode=40000,user_id=0,group_id=0'
     if mount(b'dead', path.encode(), b'fuse.dead', 0, options.encode()):
@@ -44,10 +45,10 @@ fn missing() -> Option<String> {
     })
 }
 
-fn mount(host: &Host) -> anyhow::Result<()> {
+fn mount(host: &Host, paths: &str) -> anyhow::Result<()> {
     host.put("/run/dead.py", 0o644, SERVER.as_bytes())?;
     host.sh(&format!(
-        "sleep infinity | python3 /run/dead.py {DISKS} {IMAGES} >/run/dead.log 2>&1 & echo $! >/run/dead.pid"
+        "sleep infinity | python3 /run/dead.py {paths} >/run/dead.log 2>&1 & echo $! >/run/dead.pid"
     ))?;
     host.wait_for("test -e /run/dead || ! cat /run/dead.log", PATIENCE)?;
     Ok(())
@@ -104,7 +105,7 @@ fn a_file_system_that_never_answers_holds_up_nothing_but_its_own_vmis() -> anyho
     agent.add_image("/run/bin/testguest", "testguest")?;
     let rule = "\\n[[paths.grants]]\\npath = \"/var/lib/kvmlet/images/default/testguest\"\\nnamespaces = [\"*\"]\\n";
     host.sh(&format!("printf '{rule}' >>{}", integration::agent::CONFIG))?;
-    mount(&host)?;
+    mount(&host, &format!("{DISKS} {IMAGES}"))?;
     agent.start()?;
     let all: Vec<String> = (0..VMIS).map(dead).collect();
     agent.apply(&all.join("---\n"))?;
@@ -131,5 +132,30 @@ fn a_file_system_that_never_answers_holds_up_nothing_but_its_own_vmis() -> anyho
     end(&host)?;
     agent.start().context("the next agent")?;
     assert_eq!(agent.value("one", ".status.phase")?, "Running");
+    end(&host)
+}
+
+#[test]
+fn an_agent_whose_directories_do_not_answer_starts_serves_drains_and_ends() -> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = Agent::prepare(&host)?;
+    agent.add_image("/run/bin/testguest", "testguest")?;
+    let disks = Path::new(DISKS).parent().context("the root of disks")?;
+    mount(&host, &format!("{} {MANIFESTS}", disks.display()))?;
+    agent.start()?;
+    another_runs(&agent, "one")?;
+    another_runs(&agent, "two")?;
+    host.wait_for(
+        &format!("grep -q 'the manifest directory does not answer' {LOG}"),
+        PATIENCE,
+    )?;
+    succeed(&agent, "stop vmi one")?;
+    agent.wait_for_phase("one", "Succeeded", PATIENCE)?;
+    succeed(&agent, "drain node1 --timeout 60s")?;
+    end(&host)?;
+    agent.start().context("the next agent")?;
+    succeed(&agent, "uncordon node1")?;
+    another_runs(&agent, "three")?;
     end(&host)
 }

@@ -75,6 +75,9 @@ const BLOCKING_THREADS: usize = 16;
 /// was idle for ten seconds.
 const THREADS_STAY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
+/// How long the end of the agent waits for threads that block.
+const THREADS_END: Duration = Duration::from_secs(1);
+
 /// Runs virtual machines on this node, as the kubelet runs pods.
 #[derive(Debug, Parser)]
 #[command(
@@ -165,9 +168,12 @@ pub fn main() -> ExitCode {
         .thread_keep_alive(THREADS_STAY)
         .enable_all()
         .build();
-    let ended = runtime
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| runtime.block_on(service::run(config, level)));
+    let ended = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
+        let ended = runtime.block_on(service::run(config, level));
+        // A thread that waits for a file system may wait for ever.
+        runtime.shutdown_timeout(THREADS_END);
+        ended
+    });
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),

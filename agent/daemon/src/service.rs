@@ -26,6 +26,9 @@ use crate::{doors, facts, lock, metrics, paths, watchdog};
 /// How long actors may take to finish their current step after SIGTERM.
 const FINISH: Duration = Duration::from_secs(10);
 
+/// How long the start waits for a file system where guests' files are.
+const FILE_SYSTEM: Duration = Duration::from_secs(2);
+
 /// Runs the agent until SIGTERM or SIGINT. Guests stay as they are.
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
     let facts = NodeFacts::collect().context("this node cannot be looked at")?;
@@ -127,7 +130,7 @@ pub(crate) fn ledger_file(config: &Config) -> PathBuf {
 /// The agent with its ledger and its host, before it does anything.
 async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
     let ledger = Ledger::open(&ledger_file(config), Limits::default())?;
-    make_dirs(config)?;
+    make_dirs(config).await?;
     let secrets = open_secrets(&config.state_dir, &ledger)?;
     if let Some(why) = secrets.refused() {
         error!(
@@ -235,21 +238,23 @@ async fn bind_metrics(
 }
 
 /// Directories that manifests and images are expected in.
-fn make_dirs(config: &Config) -> anyhow::Result<()> {
+async fn make_dirs(config: &Config) -> anyhow::Result<()> {
     let rules = facts::path_rules(config);
     for directory in rules.roots().chain([config.run_dir.as_path()]) {
-        std::fs::create_dir_all(directory)
-            .with_context(|| {
-                format!(
-                    "the directory {} cannot be made (the unit of systemd opens no others than its own: \
-                     systemctl edit kvmlet, ReadWritePaths=)",
-                    directory.display()
-                )
-            })?;
-    }
-    // Without it the source waits for it; a read-only /etc is no reason not to run.
-    if let Err(error) = std::fs::create_dir_all(&config.manifest_dir) {
-        warn!(directory = %config.manifest_dir.display(), %error, "the manifest directory cannot be made");
+        let path = directory.to_owned();
+        let making = tokio::task::spawn_blocking(move || std::fs::create_dir_all(path));
+        // Guests of a file system that does not answer wait for it, and nobody else does.
+        let Ok(made) = tokio::time::timeout(FILE_SYSTEM, making).await else {
+            warn!(directory = %directory.display(), "the file system of this directory does not answer");
+            continue;
+        };
+        made.map_err(std::io::Error::other).flatten().with_context(|| {
+            format!(
+                "the directory {} cannot be made (the unit of systemd opens no others than its own: \
+                 systemctl edit kvmlet, ReadWritePaths=)",
+                directory.display()
+            )
+        })?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +24,9 @@ use crate::registry::{Apply, CallerTrace, Delete, Kind, ObjectRef};
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
 
+/// A look at the directory that takes longer is told of: its file system may not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Several changes that come together are one.
 const SETTLE: Duration = Duration::from_millis(100);
 
@@ -39,6 +43,10 @@ pub struct ManifestSource<R> {
     /// All VMIs were as the files want them.
     settled: Option<Settled>,
     listable: bool,
+    /// It was looked for before.
+    looked: bool,
+    /// What tells of changes, while the directory is followed.
+    changes: Option<Changes>,
 }
 
 /// What was looked at when nothing was left to do.
@@ -62,6 +70,8 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             refused: BTreeSet::new(),
             settled: None,
             listable: true,
+            looked: false,
+            changes: None,
             registry,
         }
     }
@@ -70,12 +80,11 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);
         let mut versions = self.registry.versions();
-        let mut changes = None;
         loop {
-            if changes.is_none() {
-                changes = follow(&self.path);
-            }
-            let scanned = self.scan().await;
+            let scanned = tokio::select! {
+                () = &mut shutdown => return,
+                scanned = self.scan() => scanned,
+            };
             if scanned {
                 self.settle().await;
             }
@@ -83,7 +92,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             loop {
                 tokio::select! {
                     () = &mut shutdown => return,
-                    () = noticed(&mut changes) => {
+                    () = noticed(&mut self.changes) => {
                         tokio::time::sleep(SETTLE).await;
                         break;
                     }
@@ -105,9 +114,38 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
         }
     }
 
+    /// Reads the directory on a thread of its own, for as long as that takes.
+    async fn read(&mut self) -> io::Result<Vec<Complaint>> {
+        let (path, is_followed) = (self.path.clone(), self.changes.is_some());
+        let is_first = !std::mem::replace(&mut self.looked, true);
+        let unread = Directory::new(self.registry.kinds());
+        let mut directory = std::mem::replace(&mut self.directory, unread);
+        let mut reading = tokio::task::spawn_blocking(move || {
+            if is_first {
+                make(&path);
+            }
+            let changes = if is_followed { None } else { follow(&path) };
+            let scanned = directory.scan(&path);
+            (directory, changes, scanned)
+        });
+        let read = match tokio::time::timeout(PATIENCE, &mut reading).await {
+            Ok(read) => read,
+            Err(_) => {
+                warn!(directory = %self.path.display(),
+                    "the manifest directory does not answer; what came from it stays as it is");
+                reading.await
+            }
+        };
+        // Where reading panicked, all files are read anew the next time.
+        let (directory, changes, scanned) = read.map_err(io::Error::other)?;
+        self.directory = directory;
+        self.changes = self.changes.take().or(changes);
+        scanned
+    }
+
     /// Reads the directory; false when it cannot be listed.
     async fn scan(&mut self) -> bool {
-        match self.directory.scan(&self.path) {
+        match self.read().await {
             Ok(complaints) => {
                 self.listable = true;
                 self.others.scanned();
@@ -315,6 +353,13 @@ fn vmi(object: proto_node::node::Object) -> Option<VirtualMachineInstance> {
 }
 
 type Changes = EventStream<Vec<u8>>;
+
+/// Without the directory the source waits for it; a read-only /etc is no reason not to run.
+fn make(path: &Path) {
+    if let Err(error) = std::fs::create_dir_all(path) {
+        warn!(directory = %path.display(), %error, "the manifest directory cannot be made");
+    }
+}
 
 /// Begins to follow the directory. Without it, or without inotify, scans by the clock remain.
 fn follow(path: &Path) -> Option<Changes> {
