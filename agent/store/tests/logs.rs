@@ -99,6 +99,37 @@ fn a_flood_of_changes_of_one_kind_expires_no_watch_of_another() {
 }
 
 #[test]
+fn a_watch_resumes_after_a_hundred_thousand_changes_of_another_kind() {
+    const TRANSACTIONS: u64 = 100;
+    const CHANGES: u64 = 1000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("ledger.redb");
+    let ledger = Ledger::open(&file, Limits::default()).expect("the ledger opens");
+    let first = put(&ledger, "Vmi", "web", None, "a=b");
+    for _ in 0..TRANSACTIONS {
+        let written = ledger.write(|transaction| {
+            for number in 0..CHANGES {
+                let (name, version) = (format!("e{number}"), transaction.next_version());
+                let event = object(&name, version, None, "a=b");
+                transaction.put(&key("Event", &name), event)?;
+            }
+            Ok::<_, StoreError>(())
+        });
+        written.expect("is written");
+    }
+    let second = put(&ledger, "Vmi", "db", None, "a=b");
+    assert_eq!(second, first + TRANSACTIONS * CHANGES + 1);
+    let some = ledger.changes_after("Vmi", first, 10).expect("is kept");
+    let versions: Vec<u64> = some.changes.iter().map(|change| change.version).collect();
+    assert_eq!((versions, some.until), (vec![second], second));
+    // What flooded has its bound.
+    let kept = ledger.changes_after("Event", second - CHANGES - 1, 2000);
+    assert_eq!(kept.expect("is kept").changes.len(), 1000);
+    let expired = ledger.changes_after("Event", first, 10);
+    assert!(matches!(expired, Err(StoreError::Expired { .. })));
+}
+
+#[test]
 fn objects_are_found_by_their_owner_or_their_label_alone() {
     let directory = tempfile::tempdir().expect("a directory");
     let ledger = open(directory.path(), 100);
