@@ -16,6 +16,7 @@ pub mod network;
 pub mod overlay;
 pub mod powercut;
 pub mod scheduler;
+pub mod sets;
 pub mod transfer;
 
 use std::collections::BTreeMap;

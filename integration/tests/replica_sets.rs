@@ -5,28 +5,13 @@
 
 use std::time::Duration;
 
-use integration::agent::{Agent, GuestSpec};
+use integration::agent::Agent;
 use integration::commands::Commands;
 use integration::host::{self, Host};
 use integration::skip_if;
+use integration::soak::sets::{Campaign, manifest as set, scaled};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A set of small guests, without disks and cards.
-fn set(name: &str, replicas: usize) -> anyhow::Result<String> {
-    let vmi = GuestSpec::testguest(name, "tests=none then=tick")
-        .without_devices()
-        .manifest();
-    let (_, spec) = vmi
-        .split_once("\nspec:\n")
-        .ok_or_else(|| anyhow::anyhow!("no spec in {vmi}"))?;
-    let spec: String = spec.lines().map(|line| format!("    {line}\n")).collect();
-    Ok(format!(
-        "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstanceReplicaSet\nmetadata:\n  name: {name}\n\
-         spec:\n  replicas: {replicas}\n  selector:\n    matchLabels:\n      set: {name}\n  template:\n    metadata:\n      \
-         labels:\n        set: {name}\n    spec:\n{spec}"
-    ))
-}
 
 fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
     let agent = Agent::prepare(host)?;
@@ -36,7 +21,7 @@ fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
 }
 
 /// Waits until the set reports so many guests, all ready, and there are no others.
-fn settle(host: &Host, agent: &Agent<'_, Host>, replicas: usize) -> anyhow::Result<()> {
+fn settle(host: &Host, agent: &Agent<'_, Host>, replicas: u32) -> anyhow::Result<()> {
     let status = format!(
         "test \"$(kvmctl get vmirs web -o jsonpath='{{.status.replicas}} {{.status.readyReplicas}}')\" = '{replicas} {replicas}' && \
          test $(kvmctl get vmi -o name | wc -l) = {replicas} && test $(pidof kvmlet-vmm | wc -w) = {replicas}"
@@ -175,5 +160,27 @@ fn a_set_that_no_guest_can_be_made_of_is_refused_with_the_field() -> anyhow::Res
     ] {
         assert!(refused.stderr.contains(wanted), "{refused}");
     }
+    Ok(())
+}
+
+#[test]
+fn sets_are_scaled_from_nothing_and_back_while_the_agent_is_killed_at_each_step()
+-> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let campaign = Campaign {
+        seed: 5,
+        sets: 3,
+        replicas: 3,
+    };
+    let tally = scaled(&host, &agent, campaign, &mut |_| {})?;
+    anyhow::ensure!(tally.transitions == 6 && tally.quiet == 2, "{tally:?}");
+    // An agent that was killed may do a thing again, and not much more often than that.
+    let most = u64::from(campaign.sets * campaign.replicas) * 40;
+    anyhow::ensure!(
+        tally.writes_up < most && tally.writes_down < most,
+        "{tally:?}"
+    );
     Ok(())
 }

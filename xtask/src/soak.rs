@@ -11,6 +11,7 @@ mod overlay;
 mod powercut;
 mod resumed;
 mod scheduler;
+mod sets;
 mod strikes;
 mod transfer;
 mod virtctl;
@@ -55,6 +56,8 @@ pub enum Soak {
     Powercut(powercut::PowercutOptions),
     /// The reference scheduler over three nodes: one is drained, one loses its power, one its network.
     Scheduler,
+    /// Sets of guests are scaled from nothing and back while the agent is killed at each step.
+    Sets(sets::SetsOptions),
     /// A thousand guests of one image of 2 GiB at once: what they take of disk, page cache and memory, beside the budgets.
     Shared(crate::bench::images::SharedOptions),
     /// The planner against a simulated host that loses, repeats and delays, and an agent that is killed; controllers against
@@ -105,6 +108,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Overlay(options) => overlay::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),
         Soak::Scheduler => scheduler::run(root),
+        Soak::Sets(options) => sets::run(root, options),
         Soak::Shared(options) => crate::bench::images::sizes(root, *options),
         Soak::Sim(options) => crate::sim::campaign(root, options),
         Soak::Story => {
