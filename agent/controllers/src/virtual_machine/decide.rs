@@ -50,7 +50,7 @@ pub struct Start {
 
 /// Decides what is to be done for a machine. What the view shows must have been noted in the memory ([`Memory::look`]).
 #[must_use]
-pub fn decide(view: &View, memory: &mut Memory, moment: Moment) -> Outcome {
+pub fn decide(view: &View, memory: &Memory, moment: Moment) -> Outcome {
     let machine = &view.machine;
     // Admission took the machine, so what cannot be read was written by a newer release: it is left alone.
     let Some((spec, strategy)) = spec_and_strategy(machine) else {
@@ -92,7 +92,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     /// A machine that is to be as its strategy says.
-    fn run(&self, memory: &mut Memory) -> Outcome {
+    fn run(&self, memory: &Memory) -> Outcome {
         let mut outcome = Outcome::default();
         if let Some(vmi) = self.adoptable() {
             outcome.writes.push(adopt(&self.view.machine, vmi));
@@ -106,7 +106,7 @@ impl Look<'_> {
         let own = self.view.own_vmi();
         let recorded = RunStrategy::parse(&self.before.run_strategy);
         let drift = self.drift(missing.is_none().then_some(kit));
-        let (step, requests) = self.step(memory, own, recorded);
+        let (step, requests) = self.step(own, recorded);
         let wait = start_failure::seconds_left(&self.before, self.moment.date);
         let is_start = matches!(step, Step::Start { .. });
         let is_due = is_start && wait == 0;
@@ -186,11 +186,10 @@ impl Look<'_> {
     /// The next step, and the requests that are left when it is done.
     fn step(
         &self,
-        memory: &mut Memory,
         own: Option<&Object>,
         recorded: Option<RunStrategy>,
     ) -> (Step, Vec<StateChange>) {
-        let mut requests = self.requests(recorded);
+        let requests = self.requests(recorded);
         let step = step(Situation {
             strategy: self.strategy,
             guest: guest_of(own),
@@ -198,19 +197,15 @@ impl Look<'_> {
             request: head(&requests),
             recorded,
         });
-        let (Step::StopAndRerun, Some(own)) = (step, own) else {
-            return (step, requests);
-        };
-        let uid = &own.metadata.uid;
-        if memory.rerun != *uid {
-            memory.rerun.clone_from(uid);
-            requests = rerun(uid);
+        match (step, own) {
+            // Until the status has them, which a conflict may delay: the VMI goes after that.
+            (Step::StopAndRerun, Some(own)) => (Step::Stop, rerun(&own.metadata.uid)),
+            _ => (step, requests),
         }
-        (Step::Stop, requests)
     }
 
     /// A machine that is being deleted: its VMI goes before it, or stays without it.
-    fn go(&self, memory: &mut Memory) -> Outcome {
+    fn go(&self, memory: &Memory) -> Outcome {
         let mut outcome = Outcome::default();
         let machine = &self.view.machine;
         let own = self.view.own_vmi();

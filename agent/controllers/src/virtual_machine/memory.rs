@@ -10,8 +10,6 @@ pub struct Memory {
     uid: String,
     /// The version at which a VMI was made that is not in view.
     pub(super) awaited: Option<u64>,
-    /// Uid of the VMI for whose failure a start was asked for last.
-    pub(super) rerun: String,
     /// What kept the last look's writes from being carried out.
     pub(super) failure: Option<Failure>,
 }

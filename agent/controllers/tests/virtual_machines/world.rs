@@ -9,6 +9,7 @@ use agent_objects::{MachineWish, Object, ObjectId, Part, change_state};
 use serde_json::{Value, json};
 
 use crate::fake::{FINALIZER, Fake, Random, VMI};
+use crate::model::{Due, Model};
 
 /// A machine as a user writes it.
 pub fn machine(strategy: RunStrategy) -> Value {
@@ -25,19 +26,6 @@ pub fn machine(strategy: RunStrategy) -> Value {
     })
 }
 
-/// What makes a start a wanted one.
-#[derive(Debug, Default)]
-struct Credit {
-    /// Somebody asked for a start that has not come yet.
-    asked: bool,
-    /// The strategy is new since a VMI was last made.
-    switched: bool,
-    /// The guest failed, and nobody wanted it to end.
-    failed: bool,
-    /// Somebody wanted the present guest to end.
-    ending: bool,
-}
-
 pub struct World {
     pub store: Fake,
     controller: VirtualMachines,
@@ -45,10 +33,11 @@ pub struct World {
     pub elapsed: Duration,
     pub said: Vec<(bool, &'static str)>,
     seed: u64,
-    strategy: RunStrategy,
-    credit: Credit,
+    model: Model,
     /// Uid of the VMI that was there last.
     last_uid: String,
+    /// What the model says when faults end.
+    due: Due,
     pub starts: usize,
 }
 
@@ -61,12 +50,9 @@ impl World {
             elapsed: Duration::from_secs(1),
             said: Vec::new(),
             seed,
-            strategy,
-            credit: Credit {
-                switched: true,
-                ..Credit::default()
-            },
+            model: Model::new(strategy),
             last_uid: String::new(),
+            due: Due::Unknown,
             starts: 0,
         };
         world.store.make(machine(strategy));
@@ -95,7 +81,7 @@ impl World {
     /// No guest runs, or is to run.
     pub fn is_down(&self) -> bool {
         let machine = self.machine();
-        let is_manual = self.strategy == RunStrategy::Manual;
+        let is_manual = self.model.strategy() == RunStrategy::Manual;
         let is_idle = machine.at(&["status", "stateChangeRequests"]).is_none();
         let has_run = !machine.text(&["status", "runStrategy"]).is_empty();
         is_idle
@@ -112,12 +98,16 @@ impl World {
             date: 1_800_000_000 + i64::try_from(self.elapsed.as_secs()).expect("fits"),
         };
         let followed = self.controller.follow(&self.store, self.elapsed);
+        let before = self.vmi().filter(|vmi| !vmi.is_deleted());
         let said = &mut self.said;
         let say = |_: &Object, it: agent_controllers::Said| said.push((it.is_warning, it.reason));
         let worked = self.controller.work(&self.store, moment, say);
         assert!(followed.is_ok(), "{followed:?}");
         if self.store.rises() {
             self.controller = VirtualMachines::default();
+        }
+        if let Some(before) = before {
+            self.check_removal(&before);
         }
         self.check_start();
         worked.expect("the store can be read")
@@ -129,23 +119,31 @@ impl World {
         if vmi.metadata.uid == self.last_uid {
             return;
         }
-        let credit = std::mem::take(&mut self.credit);
-        let is_wanted = match self.strategy {
-            RunStrategy::Always => true,
-            RunStrategy::RerunOnFailure => credit.asked || credit.switched || credit.failed,
-            RunStrategy::Manual => credit.asked,
-            RunStrategy::Once => credit.switched,
-            RunStrategy::Halted => false,
-        };
+        let started = self.model.start();
         assert!(
-            is_wanted,
-            "seed {}: a start nobody asked for under {:?}: {credit:?}\n{:?}",
+            started.is_ok(),
+            "seed {}: a start nobody asked for: {started:?}\n{:?}",
             self.seed,
-            self.strategy,
             self.machine()
         );
         self.last_uid.clone_from(&vmi.metadata.uid);
         self.starts += 1;
+    }
+
+    /// A VMI that the controller deletes must be one that is to go.
+    fn check_removal(&self, before: &Object) {
+        let is_kept = |vmi: &Object| vmi.metadata.uid == before.metadata.uid && !vmi.is_deleted();
+        let machines = self.store.all(MACHINE);
+        let is_of_living = machines.iter().any(|machine| !machine.is_deleted());
+        if !is_of_living || self.vmi().as_ref().is_some_and(is_kept) {
+            return;
+        }
+        assert!(
+            self.model.may_remove(Self::phase_of(before)),
+            "seed {}: the end of a VMI that nobody asked for: {:?}\n{before:?}",
+            self.seed,
+            self.model
+        );
     }
 
     /// Somebody asks for something; whether it fits.
@@ -158,28 +156,7 @@ impl World {
         if let (Some(_), Some(vmi)) = (change.end_within, &vmi) {
             self.store.remove(&vmi.id());
         }
-        match wish {
-            MachineWish::Start { .. } if self.strategy == RunStrategy::Halted => {
-                // One that is to start paused is turned on by the controller.
-                self.strategy = RunStrategy::Always;
-                self.credit.asked = true;
-            }
-            MachineWish::Start { .. } => self.credit.asked = true,
-            MachineWish::Restart { .. } => {
-                self.credit.asked = true;
-                self.credit.ending = true;
-            }
-            MachineWish::Stop { .. } => {
-                if matches!(self.strategy, RunStrategy::Always | RunStrategy::Once) {
-                    self.strategy = RunStrategy::Halted;
-                }
-                self.credit = Credit {
-                    ending: true,
-                    switched: self.credit.switched,
-                    ..Credit::default()
-                };
-            }
-        }
+        self.model.wish(wish, vmi.as_ref());
         true
     }
 
@@ -191,10 +168,8 @@ impl World {
         if is_asked && machine.text(&["spec", "runStrategy"]) == "Halted" {
             return;
         }
-        if self.strategy != strategy {
-            self.credit.switched = true;
-        }
-        self.strategy = strategy;
+        let recorded = machine.text(&["status", "runStrategy"]);
+        self.model.switch(strategy, self.vmi().as_ref(), recorded);
         let change = json!({"spec": {"runStrategy": strategy.as_str()}});
         self.store.change(&self.machine().id(), Part::Main, &change);
     }
@@ -202,7 +177,7 @@ impl World {
     /// Somebody deletes the VMI beneath the machine.
     pub fn delete_vmi(&mut self) {
         if let Some(vmi) = self.vmi() {
-            self.credit.ending = true;
+            self.model.delete_vmi();
             self.store.remove(&vmi.id());
         }
     }
@@ -253,7 +228,7 @@ impl World {
     pub fn guest_ends(&mut self, how: &str) {
         let Some(vmi) = self.vmi() else { return };
         if matches!(Self::phase_of(&vmi), "Scheduled" | "Running") && !vmi.is_deleted() {
-            self.credit.failed = how == "Failed" && !self.credit.ending;
+            self.model.guest_ends(how);
             self.set_phase(&vmi.id(), how);
         }
     }
@@ -296,6 +271,7 @@ impl World {
     /// Faults end, guests get on, and the controller has all the time it needs.
     pub fn settle(&mut self) {
         self.store.end_faults();
+        self.due = self.model.due(self.vmi().as_ref());
         self.go_on();
     }
 
@@ -326,17 +302,30 @@ impl World {
         self.catch_up();
     }
 
+    /// Whether the model knows how this ends.
+    pub fn is_known(&self) -> bool {
+        self.due != Due::Unknown
+    }
+
+    pub fn strategy(&self) -> RunStrategy {
+        self.model.strategy()
+    }
+
     pub fn assert_settled(&mut self) {
         let seed = self.seed;
         let machine = self.machine();
         let wanted = machine.text(&["spec", "runStrategy"]).to_owned();
-        assert_eq!(wanted, self.strategy.as_str(), "seed {seed}");
-        match self.strategy {
-            RunStrategy::Always => assert!(self.is_running(), "seed {seed}"),
-            RunStrategy::Halted => assert!(self.vmi().is_none(), "seed {seed}"),
-            _ => {}
-        }
+        assert_eq!(wanted, self.model.strategy().as_str(), "seed {seed}");
         let vmi = self.vmi();
+        let due = &self.due;
+        let told = format!("seed {seed}: {due:?} is due: {:?}\n{vmi:?}", self.model);
+        let uid = vmi.as_ref().map(|vmi| vmi.metadata.uid.as_str());
+        match due {
+            Due::Running => assert!(self.is_running(), "{told}"),
+            Due::Kept(kept) => assert_eq!(uid, Some(kept.as_str()), "{told}"),
+            Due::Gone => assert_eq!(uid, None, "{told}"),
+            Due::Unknown => {}
+        }
         let word = machine.text(&["status", "printableStatus"]).to_owned();
         let known = match vmi.as_ref().map(Self::phase_of) {
             Some("Running") => ["Running", "Running"],
