@@ -3,6 +3,9 @@
 use proto_node::node::Object;
 use proto_node::node::object::Kind;
 use proto_node::vmi::{Condition, VirtualMachineInstance, VirtualMachineInstanceStatus};
+use serde_json::Value;
+
+use crate::text::text;
 
 /// The agent's condition: its last word is the end of the grace period.
 pub const TERMINATING: &str = "Terminating";
@@ -20,6 +23,15 @@ pub fn as_vmi(object: &Object) -> Option<&VirtualMachineInstance> {
     match &object.kind {
         Some(Kind::VirtualMachineInstance(vmi)) => Some(vmi),
         _ => None,
+    }
+}
+
+/// The run strategy of a VirtualMachine: `Always` or `Halted`, also where that is said by `running`, which KubeVirt deprecates.
+pub fn strategy(machine: &Value) -> String {
+    match machine.pointer("/spec/running").and_then(Value::as_bool) {
+        Some(true) => "Always".to_owned(),
+        Some(false) => "Halted".to_owned(),
+        None => text(machine, "/spec/runStrategy"),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::objects;
 use crate::resource::Resource;
+use crate::state::strategy;
 use crate::text::text;
 
 /// Kind in manifests.
@@ -95,11 +96,7 @@ fn look(object: &Value) -> Result<Look, Failure> {
     if condition(object, "Ready").is_some_and(|ready| ready["status"] == "True") {
         return Ok(Look::Ready);
     }
-    let strategy = match object.pointer("/spec/running").and_then(Value::as_bool) {
-        Some(true) => "Always".to_owned(),
-        Some(false) => "Halted".to_owned(),
-        None => text(object, "/spec/runStrategy"),
-    };
+    let strategy = strategy(object);
     let state = text(object, "/status/printableStatus");
     let is_asked = object.pointer("/status/stateChangeRequests").is_some();
     let is_created = object.pointer("/status/created") == Some(&Value::Bool(true));

@@ -18,7 +18,7 @@ use crate::port_forward::ports::{Ports, Protocol};
 use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
-use crate::state::{as_vmi, ended};
+use crate::state::{as_vmi, ended, strategy};
 
 /// Kind in manifests.
 const MACHINE: &str = "VirtualMachine";
@@ -196,13 +196,9 @@ impl Waiting<'_> {
         let machine = crate::objects::json::read(&answer.into_inner().object)?;
         let text = |path: &str| machine.pointer(path).and_then(Value::as_str).unwrap_or("");
         let state = text("/status/printableStatus");
-        let strategy = match machine.pointer("/spec/running").and_then(Value::as_bool) {
-            Some(true) => "Always",
-            Some(false) => "Halted",
-            None => text("/spec/runStrategy"),
-        };
+        let strategy = strategy(&machine);
         let is_asked = machine.pointer("/status/stateChangeRequests").is_some();
-        let stays = match strategy {
+        let stays = match strategy.as_str() {
             "Always" => false,
             "Halted" => true,
             _ => matches!(state, "Stopped" | "Terminating") && !is_asked,
@@ -211,7 +207,7 @@ impl Waiting<'_> {
             return Err(Failure::refused(format!(
                 "{} is not running ({state}, run strategy {strategy}): {}",
                 self.guest,
-                way_to_start(strategy, name, &self.option)
+                way_to_start(&strategy, name, &self.option)
             )));
         }
         Ok(Some(match state {

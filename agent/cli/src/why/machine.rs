@@ -7,6 +7,7 @@ use tonic::Code;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::objects::json::read;
+use crate::state::strategy;
 use crate::text::text;
 use crate::time::seconds_until;
 
@@ -41,15 +42,6 @@ pub fn owner_of(guest: &Value) -> Option<String> {
     let owners = guest.pointer("/metadata/ownerReferences")?.as_array()?;
     let is_it = |owner: &&Value| owner["kind"] == KIND && owner["controller"] == true;
     owners.iter().find(is_it).map(|owner| text(owner, "/name"))
-}
-
-/// `Always`, also where that is said by `running`, which KubeVirt deprecates.
-pub fn strategy(machine: &Value) -> String {
-    match machine.pointer("/spec/running").and_then(Value::as_bool) {
-        Some(true) => "Always".to_owned(),
-        Some(false) => "Halted".to_owned(),
-        None => text(machine, "/spec/runStrategy"),
-    }
 }
 
 /// One line for the page of its VMI.
