@@ -3,6 +3,7 @@
 //! The agent tells counts; rates are the differences of two answers.
 
 mod keys;
+mod machines;
 mod rates;
 mod screen;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::keys::Key;
+use self::machines::Of;
 use self::rates::{Row, rows};
 use self::screen::{Event, Screen};
 use crate::args::{Sort, Top};
@@ -42,6 +44,7 @@ pub async fn run(scope: &Scope, args: Top) -> Result<(), Failure> {
             name: String::new(),
         },
         before: Vec::new(),
+        of: Of::parse(&args.of)?,
         args,
     };
     if view.args.once || yaml.is_some() || !std::io::stdout().is_terminal() {
@@ -55,6 +58,7 @@ struct View {
     request: GetUsageRequest,
     args: Top,
     before: Vec<GuestUsage>,
+    of: Of,
 }
 
 impl View {
@@ -143,7 +147,11 @@ impl View {
             Sort::Cpu => "CPU",
             Sort::Memory => "memory",
         };
-        let guests = guests(seen.len());
+        let guests = match (self.of.machines, seen.len()) {
+            (false, count) => guests(count),
+            (true, 1) => String::from("1 machine"),
+            (true, count) => format!("{count} machines"),
+        };
         let head = format!("{guests} by {by}; q leaves, n c m sort, arrows scroll");
         let mut rows = seen.to_vec();
         self.sort(&mut rows);
@@ -157,8 +165,13 @@ impl View {
 
     async fn rows(&mut self) -> Result<Vec<Row>, Failure> {
         let now = self.look().await?;
-        let mut rows = rows(&self.before, &now);
+        let mut all = rows(&self.before, &now);
         self.before = now;
+        if self.of.machines {
+            let machines = machines::list(&mut self.client, &self.request.namespace).await?;
+            all = machines::rows(&machines, all);
+        }
+        let mut rows = self.of.choose(all)?;
         self.sort(&mut rows);
         Ok(rows)
     }
@@ -175,7 +188,7 @@ impl View {
     }
 
     fn cells(&self, rows: &[Row]) -> Vec<Vec<String>> {
-        let mut head = Row::head();
+        let mut head = Row::head(self.of.machines);
         if self.args.all_namespaces {
             head.insert(0, "NAMESPACE".to_owned());
         }

@@ -11,7 +11,7 @@ use agent_objects::Kinds;
 const OLDER: [&str; 2] = ["Event", "VirtualMachineInstance"];
 
 /// Where a kind may be named, and why.
-const ALLOWED: [(&str, &str); 20] = [
+const ALLOWED: [(&str, &str); 21] = [
     ("agent/objects/src/kinds/", "its entry"),
     ("agent/controllers/src/", "its controller"),
     (
@@ -33,6 +33,10 @@ const ALLOWED: [(&str, &str); 20] = [
     ),
     ("agent/cli/src/ssh/wait.rs", "what a login waits for"),
     ("agent/cli/src/why/machine.rs", "what a machine waits for"),
+    (
+        "agent/cli/src/top/machines.rs",
+        "whose guests it shows beside their states",
+    ),
     (
         "agent/cli/src/apply/machine.rs",
         "when a machine that was applied is ready",

@@ -25,6 +25,10 @@ pub struct Row {
     pub transmit_bytes: f64,
     /// Why some of it is not known.
     pub silent: String,
+    /// State of the VirtualMachine that the row is of, if it is of one.
+    pub state: Option<String>,
+    /// A machine may have no guest, which then uses nothing.
+    pub has_guest: bool,
 }
 
 /// Sums of one guest's counts.
@@ -104,17 +108,23 @@ fn row(before: Option<&GuestUsage>, now: &GuestUsage) -> Row {
         receive_bytes: rate(sums.receive, then.receive),
         transmit_bytes: rate(sums.transmit, then.transmit),
         silent: now.silent.clone(),
+        state: None,
+        has_guest: true,
     }
 }
 
 impl Row {
-    /// Names of the columns.
-    pub fn head() -> Vec<String> {
+    /// Names of the columns of VMIs, or of machines, which have their state, too.
+    pub fn head(of_machines: bool) -> Vec<String> {
         let names = [
             "NAME", "CPU", "VCPUS", "RESIDENT", "MEMORY", "READ/S", "WRITE/S", "IOPS", "RX/S",
             "TX/S",
         ];
-        names.map(str::to_owned).to_vec()
+        let mut names = names.map(str::to_owned).to_vec();
+        if of_machines {
+            names.insert(1, "STATUS".to_owned());
+        }
+        names
     }
 
     /// The columns.
@@ -126,7 +136,7 @@ impl Row {
                 "?".to_owned()
             }
         };
-        vec![
+        let mut cells = vec![
             self.name.clone(),
             format!("{:.0}m", self.cpus * 1000.0),
             self.vcpus.to_string(),
@@ -142,12 +152,27 @@ impl Row {
             },
             bytes(self.receive_bytes),
             bytes(self.transmit_bytes),
-        ]
+        ];
+        if !self.has_guest {
+            cells
+                .iter_mut()
+                .skip(1)
+                .for_each(|cell| "-".clone_into(cell));
+        }
+        if let Some(state) = &self.state {
+            cells.insert(1, state.clone());
+        }
+        cells
     }
 
     /// For scripts.
     pub fn to_json(&self) -> Value {
-        json!({
+        if !self.has_guest {
+            return json!({
+                "namespace": self.namespace, "name": self.name, "printableStatus": self.state,
+            });
+        }
+        let mut row = json!({
             "namespace": self.namespace,
             "name": self.name,
             "cpus": self.cpus,
@@ -160,7 +185,11 @@ impl Row {
             "receiveBytesPerSecond": self.receive_bytes,
             "transmitBytesPerSecond": self.transmit_bytes,
             "silent": self.silent,
-        })
+        });
+        if let Some(state) = &self.state {
+            row["printableStatus"] = state.as_str().into();
+        }
+        row
     }
 }
 
