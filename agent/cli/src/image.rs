@@ -16,6 +16,7 @@ use crate::args::{
 };
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::output::bar::{bar, bytes};
 use crate::output::{print, print_line, print_value, table};
 use crate::scope::Scope;
 use crate::time::age;
@@ -164,11 +165,8 @@ fn progress(image: &str, word: &PullImageResponse, first: u64, since: Duration) 
     if total == 0 {
         return format!("{image}  waits for the registry");
     }
-    const CELLS: u64 = 15;
     let done = done.min(total);
-    let full = usize::try_from(done * CELLS / total).unwrap_or(0);
-    let cells = usize::try_from(CELLS).unwrap_or(0);
-    let bar = format!("{}{}", "█".repeat(full), "░".repeat(cells - full));
+    let bar = bar(done, total, 15);
     let percent = done * 100 / total;
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).max(1);
     let rate = done.saturating_sub(first).saturating_mul(1000) / millis;
@@ -276,38 +274,12 @@ fn refusal(client: &Client, status: &Status, image: &str) -> Failure {
     Failure::of_status(status, "image", image, client.address())
 }
 
-/// With the largest unit that leaves at least one, and a digit more where that says something.
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut unit = 0;
-    while unit + 1 < UNITS.len() && bytes >> (10 * (unit + 1)) != 0 {
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    let whole = bytes >> (10 * unit);
-    let tenth = ((bytes - (whole << (10 * unit))) * 10) >> (10 * unit);
-    if unit == 0 || whole >= 100 || tenth == 0 {
-        format!("{whole} {name}")
-    } else {
-        format!("{whole}.{tenth} {name}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_progress_are_short() {
-        for (number, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1536, "1.5 KiB"),
-            (301 << 20, "301 MiB"),
-            ((3 << 30) + (1 << 29), "3.5 GiB"),
-        ] {
-            assert_eq!(bytes(number), text);
-        }
+    fn progress_is_short() {
         let word = PullImageResponse {
             done_bytes: 200 << 20,
             total_bytes: 300 << 20,

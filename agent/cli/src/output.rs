@@ -1,5 +1,6 @@
 //! What is printed, and how.
 
+pub mod bar;
 pub mod gotemplate;
 pub mod jsonpath;
 pub mod table;

@@ -6,7 +6,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::output::bar::{bar, bytes};
 use crate::text::text;
+
+/// The agent's word for a pull.
+const PULLING: &str = "Pulling";
+
+/// Interval between lines on the progress of a step, without a terminal.
+const EVERY: Duration = Duration::from_secs(5);
 
 /// A step, in the order of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,40 +62,101 @@ impl Step {
         }
     }
 
-    /// The step's text while it goes on, and whether it is over; `None` before it begins.
-    fn text_and_end(self, vmi: &Value) -> Option<(String, bool)> {
+    /// The step's text, and whether it is over; `None` before it begins.
+    fn text_and_end(self, vmi: &Value) -> Option<(Said, bool)> {
         let work = text(vmi, "/status/operation/reason");
         let phase = text(vmi, "/status/phase");
         let is_placed = matches!(phase.as_str(), "Scheduled" | "Running");
         let is_running = phase == "Running";
-        let message = || text(vmi, "/status/operation/message");
         let (is_begun, is_over, said) = match self {
-            Self::Image => {
-                let is_over = is_placed || work == "ConfiguringMachine";
-                (work == "Pulling", is_over, message())
-            }
-            Self::Disks => {
-                let is_over = is_placed || work == "ConfiguringMachine";
-                (work == "PreparingDisks", is_over, message())
-            }
+            Self::Image => (work == PULLING, is_placed, Said::of_operation(vmi)),
+            Self::Disks => (work == "PreparingDisks", is_placed, Said::of_operation(vmi)),
             Self::Network => {
                 let address = text(vmi, "/status/interfaces/0/ipAddress");
                 let is_over = is_placed && !address.is_empty();
-                (is_placed, is_over, address)
+                (is_placed, is_over, Said::text(address))
             }
             Self::Start => {
                 let is_begun = is_placed || work == "ConfiguringMachine";
-                (is_begun, is_running, String::new())
+                (is_begun, is_running, Said::default())
             }
             Self::Agent => {
                 let conditions = vmi.pointer("/status/conditions").and_then(Value::as_array);
                 let mut conditions = conditions.into_iter().flatten();
                 let is_over =
                     conditions.any(|it| it["type"] == "AgentConnected" && it["status"] == "True");
-                (is_running, is_over, String::new())
+                (is_running, is_over, Said::default())
             }
         };
         (is_begun || is_over).then_some((said, is_over))
+    }
+
+    /// The one step that is under way. An image may be pulled while the machine is made: that is no part of its start.
+    fn under_way(vmi: &Value) -> Option<Self> {
+        let work = text(vmi, "/status/operation/reason");
+        match (text(vmi, "/status/phase").as_str(), work.as_str()) {
+            ("Running", _) => Some(Self::Agent),
+            ("Scheduled", _) => {
+                let lacks_address = text(vmi, "/status/interfaces/0/ipAddress").is_empty();
+                let is_network = Self::Network.is_of(vmi) && lacks_address;
+                Some(if is_network {
+                    Self::Network
+                } else {
+                    Self::Start
+                })
+            }
+            (_, PULLING) => Some(Self::Image),
+            (_, "PreparingDisks") => Some(Self::Disks),
+            (_, "ConfiguringMachine") => Some(Self::Start),
+            _ => None,
+        }
+    }
+}
+
+/// What a step says: numbers first, since what follows may be long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    /// A bar, and how fast it grows.
+    numbers: String,
+    text: String,
+}
+
+impl Said {
+    fn text(text: String) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
+
+    fn of_operation(vmi: &Value) -> Self {
+        let operation = vmi.pointer("/status/operation");
+        let number = |name: &str| operation.and_then(|of| of.get(name)?.as_u64());
+        let (done, total) = (number("doneBytes"), number("totalBytes").unwrap_or(0));
+        let mut numbers = String::new();
+        if total > 0 {
+            let done = done.unwrap_or(0).min(total);
+            let percent = done.saturating_mul(100) / total;
+            numbers = format!("{} {percent:>3} %", bar(done, total, 8));
+            if let Some(rate) = number("bytesPerSecond").filter(|rate| *rate > 0) {
+                numbers.push_str(&format!("  {}/s", bytes(rate)));
+            }
+            if let Some(left) = number("secondsLeft") {
+                numbers.push_str(&format!("  {left} s left"));
+            }
+        }
+        Self {
+            numbers,
+            text: text(vmi, "/status/operation/message"),
+        }
+    }
+
+    fn line(&self) -> String {
+        match (self.numbers.as_str(), self.text.as_str()) {
+            ("", text) => text.to_owned(),
+            (numbers, "") => numbers.to_owned(),
+            (numbers, text) => format!("{numbers}  {text}"),
+        }
     }
 }
 
@@ -98,13 +166,11 @@ enum Way {
     #[default]
     Ahead,
     GoesOn {
-        since: Duration,
-        said: String,
+        said: Said,
     },
     Over {
         at: Duration,
-        took: Duration,
-        said: String,
+        said: Said,
     },
 }
 
@@ -112,14 +178,23 @@ enum Way {
 #[derive(Debug, Default)]
 struct Steps {
     ways: [Way; Step::ALL.len()],
-    /// When the last step ended: the next one has gone on since then, if it was not seen to begin.
-    last: Duration,
+    /// How long each was under way. No moment counts for two of them.
+    took: [Duration; Step::ALL.len()],
+    /// The step that is under way, and when that was seen last.
+    present: Option<Step>,
+    seen: Duration,
 }
 
 impl Steps {
     /// Takes in a VMI as it is `at` that time since the beginning. Returns the steps whose text has changed, and
     /// whether each has begun or ended.
     fn look(&mut self, vmi: &Value, at: Duration) -> Vec<(Step, bool)> {
+        let passed = at.saturating_sub(std::mem::replace(&mut self.seen, at));
+        let was = std::mem::replace(&mut self.present, Step::under_way(vmi));
+        let took = Step::ALL.into_iter().zip(&mut self.took);
+        for (_, took) in took.filter(|(step, _)| Some(*step) == was) {
+            *took = took.saturating_add(passed);
+        }
         let mut changed = Vec::new();
         for (step, way) in Step::ALL.into_iter().zip(&mut self.ways) {
             if !step.is_of(vmi) || matches!(way, Way::Over { .. }) {
@@ -128,30 +203,29 @@ impl Steps {
             let Some((said, is_over)) = step.text_and_end(vmi) else {
                 continue;
             };
-            let since = match way {
-                Way::GoesOn { since, .. } => *since,
-                _ => self.last,
-            };
-            let next = if is_over {
-                Way::Over {
-                    at,
-                    took: at.saturating_sub(since),
-                    said,
-                }
-            } else {
-                let since = if matches!(way, Way::Ahead) { at } else { since };
-                Way::GoesOn { since, said }
+            let next = match way {
+                _ if is_over => Way::Over { at, said },
+                // What another step says is none of its.
+                Way::GoesOn { .. } if self.present != Some(step) => continue,
+                _ => Way::GoesOn { said },
             };
             if *way != next {
                 let is_new = matches!(way, Way::Ahead) || is_over;
                 *way = next;
                 changed.push((step, is_new));
             }
-            if is_over {
-                self.last = at;
-            }
         }
         changed
+    }
+
+    fn of(&self, step: Step) -> (&Way, Duration) {
+        let place = Step::ALL.iter().position(|other| *other == step);
+        let way = place.and_then(|place| self.ways.get(place));
+        let took = place.and_then(|place| self.took.get(place));
+        (
+            way.unwrap_or(&Way::Ahead),
+            took.copied().unwrap_or_default(),
+        )
     }
 }
 
@@ -163,6 +237,8 @@ pub struct View {
     steps: Steps,
     /// Lines of the view that are on the terminal.
     drawn: usize,
+    /// When a line was written, without a terminal.
+    told: Duration,
 }
 
 impl View {
@@ -174,22 +250,30 @@ impl View {
             is_terminal: std::io::stderr().is_terminal(),
             steps: Steps::default(),
             drawn: 0,
+            told: Duration::ZERO,
         }
     }
 
     /// Shows how far a VMI is.
     pub fn look(&mut self, vmi: &Value) {
+        let before = self.steps.present;
         let changed = self.steps.look(vmi, self.start.elapsed());
         if self.is_terminal {
-            if !changed.is_empty() {
+            // The time of a step is shown once it is no longer under way.
+            if !changed.is_empty() || before != self.steps.present {
                 self.clear();
                 self.draw();
             }
             return;
         }
+        let now = self.start.elapsed();
         for (step, is_new) in changed {
-            let way = self.way(step);
-            if is_new && let Some(line) = plain(step, way) {
+            let is_due = now.saturating_sub(self.told) >= EVERY;
+            let (way, took) = self.steps.of(step);
+            if (is_new || is_due)
+                && let Some(line) = plain(step, (way, took), now)
+            {
+                self.told = now;
                 crate::output::note(&format!("  {}: {line}", self.name));
             }
         }
@@ -215,13 +299,6 @@ impl View {
         self.start.elapsed().as_secs_f64()
     }
 
-    fn way(&self, step: Step) -> &Way {
-        let place = Step::ALL.iter().position(|other| *other == step);
-        place
-            .and_then(|place| self.steps.ways.get(place))
-            .unwrap_or(&Way::Ahead)
-    }
-
     fn clear(&mut self) {
         let lines = std::mem::take(&mut self.drawn);
         if lines > 0 {
@@ -230,11 +307,9 @@ impl View {
     }
 
     fn draw(&mut self) {
-        let rows = self.steps.ways.iter();
         let rows: Vec<String> = Step::ALL
             .into_iter()
-            .zip(rows)
-            .filter_map(|(step, way)| row(step, way))
+            .filter_map(|step| row(step, &self.steps))
             .collect();
         self.drawn = rows.len();
         for row in rows {
@@ -250,19 +325,20 @@ fn write(text: &str) {
 }
 
 /// One row of the view: the step, its time, what it says. A row has to fit on a line, or the view could not be drawn over.
-fn row(step: Step, way: &Way) -> Option<String> {
+fn row(step: Step, steps: &Steps) -> Option<String> {
     const MOST: usize = 70;
     let name = step.name();
+    let (way, took) = steps.of(step);
+    let took = || format!("{:.1} s", took.as_secs_f64());
     let (time, said) = match way {
         Way::Ahead => return None,
-        Way::GoesOn { said, .. } => ("...".to_owned(), said),
-        Way::Over { took, said, .. } => (format!("{:.1} s", took.as_secs_f64()), said),
+        Way::GoesOn { said } if steps.present == Some(step) => ("...".to_owned(), said.line()),
+        // How much there was of a pull is of no interest once it is over, or another step is under way.
+        Way::GoesOn { .. } => (took(), String::new()),
+        Way::Over { .. } if matches!(step, Step::Image | Step::Disks) => (took(), String::new()),
+        Way::Over { said, .. } => (took(), said.line()),
     };
-    let said: String = match (step, way) {
-        // How much there was of a pull is of no interest once it is over.
-        (Step::Image | Step::Disks, Way::Over { .. }) => String::new(),
-        _ => said.chars().take(MOST - 23).collect(),
-    };
+    let said: String = said.chars().take(MOST - 22).collect();
     Some(
         format!("{name:<11} {time:>8}  {said}")
             .trim_end()
@@ -270,18 +346,17 @@ fn row(step: Step, way: &Way) -> Option<String> {
     )
 }
 
-/// A line of a step that has begun or ended.
-fn plain(step: Step, way: &Way) -> Option<String> {
+/// A line of a step that has begun, goes on or ended.
+fn plain(step: Step, (way, took): (&Way, Duration), now: Duration) -> Option<String> {
     let name = step.name();
+    let took = took.as_secs_f64();
     let (at, what) = match (step, way) {
         (_, Way::Ahead) => return None,
-        (_, Way::GoesOn { since, said }) if !said.is_empty() => (since, said.clone()),
+        (_, Way::GoesOn { said }) if *said != Said::default() => (&now, said.line()),
         // A step without text gets its line once it is over.
         (_, Way::GoesOn { .. }) => return None,
-        (Step::Network, Way::Over { at, took, said }) => {
-            (at, format!("{said} after {:.1} s", took.as_secs_f64()))
-        }
-        (_, Way::Over { at, took, .. }) => (at, format!("done in {:.1} s", took.as_secs_f64())),
+        (Step::Network, Way::Over { at, said }) => (at, said.line()),
+        (_, Way::Over { at, .. }) => (at, format!("done in {took:.1} s")),
     };
     Some(format!("{:5.1} s  {name}: {what}", at.as_secs_f64()))
 }
@@ -312,11 +387,21 @@ mod tests {
         })
     }
 
+    /// What is said of VMIs that are seen at these seconds, and how long each step took.
+    fn told(seen: &[(u64, Value)]) -> (Vec<String>, Steps) {
+        let (mut steps, mut lines) = (Steps::default(), Vec::new());
+        for (second, vmi) in seen {
+            let at = Duration::from_secs(*second);
+            for (step, is_new) in steps.look(vmi, at) {
+                lines.extend(is_new.then(|| plain(step, steps.of(step), at)).flatten());
+            }
+        }
+        (lines, steps)
+    }
+
     #[test]
     fn each_step_has_its_time_and_comes_in_its_turn() {
-        let mut steps = Steps::default();
-        let mut lines = Vec::new();
-        for (second, phase, work, is_connected) in [
+        let seen = [
             (0, "Pending", "", false),
             (1, "Scheduling", "Pulling", false),
             (4, "Scheduling", "PreparingDisks", false),
@@ -324,21 +409,17 @@ mod tests {
             (7, "Running", "", false),
             (9, "Running", "", true),
             (10, "Running", "", true),
-        ] {
-            let seen = vmi(phase, work, is_connected);
-            for (step, _) in steps.look(&seen, Duration::from_secs(second)) {
-                let place = Step::ALL.iter().position(|other| *other == step).unwrap();
-                lines.extend(plain(step, &steps.ways[place]));
-            }
-        }
+        ];
+        let seen = seen
+            .map(|(second, phase, work, is_connected)| (second, vmi(phase, work, is_connected)));
         assert_eq!(
-            lines,
+            told(&seen).0,
             [
                 "  1.0 s  image: Pulling",
                 "  4.0 s  disks: PreparingDisks",
-                "  5.0 s  image: done in 4.0 s",
+                "  5.0 s  image: done in 3.0 s",
                 "  5.0 s  disks: done in 1.0 s",
-                "  5.0 s  network: 10.213.0.2 after 0.0 s",
+                "  5.0 s  network: 10.213.0.2",
                 "  7.0 s  start: done in 2.0 s",
                 "  9.0 s  guest agent: done in 2.0 s",
             ]
@@ -346,18 +427,46 @@ mod tests {
     }
 
     #[test]
-    fn a_row_fits_on_a_line_and_a_guest_without_image_has_none() {
-        let mut steps = Steps::default();
-        let long = vmi("Scheduling", "Pulling", false);
-        let mut long = long;
-        long["status"]["operation"]["message"] = json!("x".repeat(500));
-        steps.look(&long, Duration::ZERO);
-        let row = row(Step::Image, &steps.ways[0]).unwrap();
-        assert!(row.len() < 75, "{row}");
+    fn a_pull_within_the_start_counts_once() {
+        let seen = [
+            (0, "Scheduling", "ConfiguringMachine"),
+            (1, "Scheduling", "Pulling"),
+            (21, "Scheduling", "ConfiguringMachine"),
+            (22, "Scheduled", ""),
+            (24, "Running", ""),
+        ];
+        let seen = seen.map(|(second, phase, work)| (second, vmi(phase, work, false)));
+        let (lines, steps) = told(&seen);
+        let done = |words: &str| lines.iter().any(|line| line.ends_with(words));
+        assert!(done("image: done in 20.0 s"), "{lines:?}");
+        assert!(done("start: done in 4.0 s"), "{lines:?}");
+        let all: Duration = steps.took.iter().sum();
+        assert_eq!(all, Duration::from_secs(24));
+    }
+
+    #[test]
+    fn a_row_fits_on_a_line_and_shows_how_a_pull_goes_before_its_image() {
+        let mut long = vmi("Scheduling", "Pulling", false);
+        long["status"]["operation"] = json!({
+            "reason": "Pulling", "message": format!("Pulling image {:?}", "x".repeat(500)),
+            "doneBytes": 200 << 20, "totalBytes": 300 << 20, "bytesPerSecond": 10 << 20, "secondsLeft": 10,
+        });
+        let (_, mut steps) = told(&[(0, long)]);
+        let shown = row(Step::Image, &steps).unwrap();
+        let words = "image            ...  █████░░░  66 %  10 MiB/s  10 s left  Pulling im";
+        assert!(shown.starts_with(words), "{shown}");
+        assert!(shown.chars().count() < 75, "{shown}");
+        // It is over, and the next step has not ended.
+        let next = vmi("Scheduling", "PreparingDisks", false);
+        steps.look(&next, Duration::from_secs(30));
+        assert_eq!(row(Step::Image, &steps).unwrap(), "image         30.0 s");
+    }
+
+    #[test]
+    fn a_guest_without_image_has_no_row_of_it() {
         let bare = json!({"spec": {}, "status": {"phase": "Running"}});
-        let mut steps = Steps::default();
-        steps.look(&bare, Duration::ZERO);
-        assert_eq!(steps.ways[0], Way::Ahead);
-        assert!(matches!(steps.ways[3], Way::Over { .. }));
+        let (_, steps) = told(&[(0, bare)]);
+        assert_eq!(*steps.of(Step::Image).0, Way::Ahead);
+        assert!(matches!(steps.of(Step::Start).0, Way::Over { .. }));
     }
 }
