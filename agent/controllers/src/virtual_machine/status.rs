@@ -107,8 +107,22 @@ fn next(facts: Facts<'_>) -> Status {
         &facts.expected,
     )
     .to_owned();
+    status.volume_snapshot_statuses = snapshots_of_volumes(facts.machine);
     status.state_change_requests = facts.requests;
     status
+}
+
+/// Whether each volume can be part of a snapshot, in KubeVirt's words: none of the sources that this release has can.
+fn snapshots_of_volumes(machine: &Object) -> Vec<Vec<u8>> {
+    let volumes = machine.at(&["spec", "template", "spec", "volumes"]);
+    let names = volumes.and_then(Value::as_array).into_iter().flatten();
+    let names = names.filter_map(|volume| volume.get("name")?.as_str());
+    let status = |name: &str| {
+        let reason = format!("Snapshot is not supported for this volumeSource type [{name}]");
+        let status = json!({"enabled": false, "name": name, "reason": reason});
+        status.to_string().into_bytes()
+    };
+    names.map(status).collect()
 }
 
 fn conditions(facts: &Facts<'_>) -> Vec<Condition> {

@@ -76,6 +76,33 @@ fn a_machine_says_how_far_its_guest_is() {
 }
 
 #[test]
+fn no_volume_is_said_to_be_fit_for_a_snapshot_whether_the_machine_runs_or_not() {
+    for strategy in [RunStrategy::Halted, RunStrategy::Always] {
+        let mut world = calm(strategy);
+        let volumes = json!([
+            {"name": "root", "containerDisk": {"image": "registry.example/debian:12"}},
+            {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config"}},
+        ]);
+        let change = json!({"spec": {"template": {"spec": {"volumes": volumes}}}});
+        world
+            .store
+            .change(&world.machine().id(), Part::Main, &change);
+        world.catch_up();
+        // The example of KubeVirt's user guide.
+        let wanted = ["root", "seed"].map(|name| {
+            let reason = format!("Snapshot is not supported for this volumeSource type [{name}]");
+            json!({"name": name, "enabled": false, "reason": reason})
+        });
+        let machine = world.machine();
+        assert_eq!(
+            machine.at(&["status", "volumeSnapshotStatuses"]),
+            Some(&json!(wanted)),
+            "{strategy:?}"
+        );
+    }
+}
+
+#[test]
 fn conditions_of_the_vmi_are_the_machines() {
     let mut world = calm(RunStrategy::Always);
     let vmi = world.vmi().expect("is made");
