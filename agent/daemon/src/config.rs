@@ -5,6 +5,7 @@ mod control_plane;
 mod file;
 mod grpc;
 mod hooks;
+mod images;
 mod instancetypes;
 mod pod_network;
 mod sections;
@@ -117,6 +118,9 @@ impl Config {
         if let Some((setting, value, rule)) = fault {
             return Err(self.wrong(setting, value.to_string(), rule));
         }
+        if let Some((setting, value, rule)) = self.images.fault() {
+            return Err(self.wrong(setting, value.to_string(), rule));
+        }
         if !USER_BASES.contains(&self.vmm.user_base) {
             let value = self.vmm.user_base.to_string();
             return Err(self.wrong("vmm.user_base", value, "must be 65536 to 4294901759"));
@@ -172,6 +176,7 @@ impl Config {
             "run_dir": run_dir,
             "state_dir": state_dir,
             "manifest_dir": manifest_dir,
+            "images": images,
             "kernel.cache_bytes": kernel.cache_bytes,
             "vmm.user_base": vmm.user_base,
             "log.format": log.format,

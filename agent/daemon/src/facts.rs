@@ -115,6 +115,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.bridges = bridges(config);
     host.walls_off_for = walls_off_for(config);
     host.addresses = addresses(config);
+    host.images = config.images.limits();
     host.registries = registries(config);
     host.pod_network = pod_network(config);
     host.firmware = firmware_settings(config);

@@ -20,6 +20,7 @@ mod pull_image;
 mod read_archive;
 mod read_layers;
 mod run_hook;
+mod sparse_file;
 mod unpack_kernel;
 
 use std::ffi::OsString;

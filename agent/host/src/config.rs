@@ -12,6 +12,7 @@ use crate::firmware::FirmwareSettings;
 use crate::machine_config::DebugPorts;
 use crate::pod::PodNetworkConfig;
 use crate::registry::RegistrySettings;
+use crate::room::ImageStoreLimits;
 
 /// What the agent remembers of paths at present, for all who ask.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,8 @@ pub struct LinuxHostConfig {
     pub paths: PathRules,
     /// What is remembered of paths; it counts beside the settings.
     pub path_records: KnownPaths,
+    /// Settings `images`: how full images may make their file system.
+    pub images: ImageStoreLimits,
     /// Settings `registries."HOST"`.
     pub registries: RegistrySettings,
     /// Setting `networks.NAME.bridge`: bridge of each network.
@@ -93,6 +96,7 @@ impl LinuxHostConfig {
             helper_program: PathBuf::from("/proc/self/exe"),
             paths: PathRules::default(),
             path_records: KnownPaths::default(),
+            images: ImageStoreLimits::default(),
             registries: RegistrySettings::default(),
             bridges: BTreeMap::new(),
             walls_off_for: BTreeMap::new(),

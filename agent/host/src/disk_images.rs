@@ -98,23 +98,33 @@ impl DiskImage {
     }
 }
 
+/// Bounds of one conversion.
+#[derive(Debug, Clone, Copy)]
+pub struct ConvertBounds {
+    /// Those of the images.
+    pub limits: ConvertLimits,
+    /// Longest that it may take.
+    pub longest: Duration,
+    /// What has to stay free of the disk's file system.
+    pub reserve_bytes: u64,
+}
+
 /// Converts a chain of images, the one on top first, to a raw disk in `output`, which is new and empty.
 ///
-/// `progress` is called now and then with the bytes that are done and those of the disk. It blocks, for `longest` at most.
+/// `progress` is called now and then with the bytes that are done and those of the disk. It blocks.
 ///
 /// # Errors
 /// See [`DiskImageError`]. `output` may have been written to in part.
 pub fn convert_images(
     images: &[DiskImage],
     output: &File,
-    limits: ConvertLimits,
-    longest: Duration,
+    bounds: ConvertBounds,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Converted, DiskImageError> {
     let mut descriptors = vec![output.as_fd()];
     descriptors.extend(images.iter().map(|image| image.file.as_fd()));
-    let request = request(Task::Convert, images, limits, longest)?;
-    match ask(&request, &descriptors, longest, progress)? {
+    let request = request(Task::Convert, images, bounds)?;
+    match ask(&request, &descriptors, bounds.longest, progress)? {
         Reply::Converted(converted) => Ok(converted),
         _ => Err(DiskImageError::Child(io::ErrorKind::InvalidData.into())),
     }
@@ -125,11 +135,15 @@ pub fn convert_images(
 /// # Errors
 /// See [`DiskImageError`].
 pub fn image_info(image: DiskImage) -> Result<DiskInfo, DiskImageError> {
-    let longest = Duration::from_secs(60);
+    let bounds = ConvertBounds {
+        limits: ConvertLimits::default(),
+        longest: Duration::from_secs(60),
+        reserve_bytes: 0,
+    };
     let images = [image];
-    let request = request(Task::Info, &images, ConvertLimits::default(), longest)?;
+    let request = request(Task::Info, &images, bounds)?;
     let descriptors = images.each_ref().map(|image| image.file.as_fd());
-    match ask(&request, &descriptors, longest, &mut |_, _| {})? {
+    match ask(&request, &descriptors, bounds.longest, &mut |_, _| {})? {
         Reply::Info(info) => Ok(info),
         _ => Err(DiskImageError::Child(io::ErrorKind::InvalidData.into())),
     }
@@ -138,8 +152,7 @@ pub fn image_info(image: DiskImage) -> Result<DiskInfo, DiskImageError> {
 fn request(
     task: Task,
     images: &[DiskImage],
-    limits: ConvertLimits,
-    longest: Duration,
+    bounds: ConvertBounds,
 ) -> Result<Request, DiskImageError> {
     if images.len() > MAX_CHAIN {
         return Err(DiskImageError::TooMany(images.len()));
@@ -150,8 +163,9 @@ fn request(
             .iter()
             .map(|image| (image.name.clone(), image.format))
             .collect(),
-        limits,
-        cpu_seconds: longest.as_secs().saturating_add(1),
+        limits: bounds.limits,
+        reserve_bytes: bounds.reserve_bytes,
+        cpu_seconds: bounds.longest.as_secs().saturating_add(1),
     })
 }
 

@@ -35,6 +35,7 @@ mod process;
 mod process_usage;
 mod registry;
 mod resolver;
+mod room;
 mod sandbox;
 mod taps;
 #[cfg(test)]
@@ -68,6 +69,7 @@ pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
+pub use room::ImageStoreLimits;
 pub use usage::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
     RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,

@@ -185,6 +185,7 @@ impl LinuxHost {
                 turns: Turns::default(),
                 dialer: dialer.clone(),
             },
+            limits: config.images,
             dir: images,
         });
         container_disks

@@ -26,6 +26,7 @@ use crate::dialer::Dialer;
 use crate::failure::chain;
 use crate::helpers::{self, Helper};
 use crate::layout::ensure_private_dir;
+use crate::room::RoomMaker;
 use blobs::{directory, tempfile_in};
 use failure::PullFailure;
 pub(crate) use fetches::Fetches;
@@ -66,6 +67,8 @@ pub(crate) struct PullOrder<'a> {
     pub(crate) credentials: Option<&'a (String, String)>,
     pub(crate) settings: &'a RegistrySettings,
     pub(crate) limits: OciLimits,
+    /// Makes room for layers.
+    pub(crate) room: &'a RoomMaker,
 }
 
 /// What was pulled, or is there already.
@@ -96,7 +99,10 @@ impl Puller {
             .map_or(&[][..], |host| host.mirrors.as_slice());
         let mut failures = Vec::new();
         for mirror in mirrors.iter().map(Some).chain([None]) {
-            let request = request(order, mirror.map(String::as_str)).await?;
+            ensure_private_dir(&self.dir)?;
+            let room = order.room.limits.room_in(&self.dir)?;
+            let mut request = request(order, mirror.map(String::as_str)).await?;
+            request.reserve_bytes = room.reserve_bytes;
             let name = request.registry.clone();
             let whose = Whose {
                 namespace: order.namespace.clone(),
@@ -111,6 +117,7 @@ impl Puller {
                 progress,
                 fetcher: self.fetches.begin(&name),
                 dialer: &self.dialer,
+                room: order.room,
             };
             match self.ask_in_turns(&request, &serving, &whose).await {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
@@ -290,5 +297,6 @@ async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequ
         credentials: order.credentials.filter(|_| mirror.is_none()).cloned(),
         max_layers: limits.layers,
         max_layer_bytes: limits.layer_bytes,
+        reserve_bytes: 0,
     })
 }

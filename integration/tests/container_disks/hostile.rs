@@ -196,19 +196,23 @@ fn hostile_images_are_refused_for_their_reasons_and_leave_nothing() -> anyhow::R
 const STORE: &str = "/var/lib/kvmlet/host/images";
 const REGISTRY: &str = "127.0.0.1:5001";
 /// Of what a bomb unpacks to, a quarter fits.
-const BOMB_BYTES: u64 = 256 << 20;
+pub(crate) const BOMB_BYTES: u64 = 256 << 20;
 
-/// A registry of these images and of a `bomb`, whose disk takes a few kilobytes on the wire.
-fn start_registry(host: &Host, scratch: &Path) -> anyhow::Result<Refusals> {
-    let refusals = write_images(scratch)?;
-    let layout = scratch.join("layout");
+/// A layer of a few kilobytes whose disk has so many.
+pub(crate) fn bomb() -> anyhow::Result<Vec<u8>> {
     let mut bomb = zstd::Encoder::new(Vec::new(), 1)?;
     bomb.write_all(&header("disk/x", b'0', "", BOMB_BYTES))?;
     for _ in 0..BOMB_BYTES >> 20 {
         bomb.write_all(&[0x55; 1 << 20])?;
     }
-    let bomb = bomb.finish()?;
-    add_layers(&[bomb], "layer.v1.tar+zstd", &layout, Some("bomb"))?;
+    Ok(bomb.finish()?)
+}
+
+/// A registry of these images and of a `bomb`, whose disk takes a few kilobytes on the wire.
+fn start_registry(host: &Host, scratch: &Path) -> anyhow::Result<Refusals> {
+    let refusals = write_images(scratch)?;
+    let layout = scratch.join("layout");
+    add_layers(&[bomb()?], "layer.v1.tar+zstd", &layout, Some("bomb"))?;
     host.sh(&format!(
         "cp -r {} /run/hostile && mkdir /run/orders && \
          {{ setsid image-registry {REGISTRY} /run/hostile /run/orders </dev/null >/run/double.log 2>&1 & }}",
@@ -264,7 +268,8 @@ fn guests_of_hostile_images_say_why_they_have_none_and_other_guests_start() -> a
     agent.apply(&guest("bomb", &image("bomb")))?;
     is_refused(&host, &agent, "bomb", "a link-local address")?;
     host.sh("rm /run/orders/redirect")?;
-    is_refused(&host, &agent, "bomb", "No space left on device")?;
+    let words = "no space left on the file system of images";
+    is_refused(&host, &agent, "bomb", words)?;
     // Nothing of a disk is left, and of layers only whole ones: those that are right as far as they go.
     let disks = host.sh(&format!(
         "find {STORE}/sha256 {STORE}/names -type f 2>/dev/null; true"

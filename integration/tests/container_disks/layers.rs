@@ -49,8 +49,12 @@ pub(crate) fn start_registry(host: &Host) -> anyhow::Result<()> {
 }
 
 fn started(host: &Host) -> anyhow::Result<Agent<'_, Host>> {
+    started_with(host, "")
+}
+
+fn started_with<'a>(host: &'a Host, more: &str) -> anyhow::Result<Agent<'a, Host>> {
     let agent = prepared(host)?;
-    let settings = format!("\n[registries.\"{REGISTRY}\"]\ninsecure = true\n");
+    let settings = format!("\n[registries.\"{REGISTRY}\"]\ninsecure = true\n{more}");
     host.sh(&format!("printf '%s' '{settings}' >>{CONFIG}"))?;
     start_registry(host)?;
     agent.start()?;
@@ -228,7 +232,7 @@ fn leave_room(host: &Host, mib: u32) -> anyhow::Result<()> {
 fn a_full_disk_stops_a_pull_which_goes_on_by_itself_when_there_is_room() -> anyhow::Result<()> {
     skip_if!(missing(), Ok(()));
     let host = Host::enter()?;
-    let agent = started(&host)?;
+    let agent = started_with(&host, "[images]\nreserve_bytes = 0\n")?;
     host.sh(&format!(
         "mkdir -p -m 0700 {STORE} && mount -t tmpfs -o size=64m,mode=0700 images {STORE}"
     ))?;

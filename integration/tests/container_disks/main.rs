@@ -7,6 +7,7 @@ mod kills;
 mod layers;
 mod proxies;
 mod registries;
+mod room;
 mod slow;
 mod tokens;
 mod waits;

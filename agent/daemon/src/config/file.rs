@@ -9,6 +9,7 @@ use super::capacity::Capacity;
 use super::control_plane::ControlPlaneConfig;
 use super::grpc::{Grant, Grpc};
 use super::hooks::Hooks;
+use super::images::Images;
 use super::instancetypes::Instancetypes;
 use super::pod_network::PodNetwork;
 use super::sections::{
@@ -66,6 +67,7 @@ pub(crate) struct Config {
     /// Whom the node dials; nobody when it is left out.
     pub(crate) control_plane: Option<ControlPlaneConfig>,
     pub(crate) paths: Paths,
+    pub(crate) images: Images,
     pub(crate) kernel: Kernel,
     pub(crate) firmware: Firmware,
     pub(crate) capacity: Capacity,
@@ -113,6 +115,7 @@ impl Default for Config {
             pod_network: PodNetwork::default(),
             control_plane: None,
             paths: Paths::default(),
+            images: Images::default(),
             kernel: Kernel::default(),
             firmware: Firmware::default(),
             capacity: Capacity::default(),

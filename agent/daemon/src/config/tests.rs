@@ -63,6 +63,23 @@ fn unknown_keys_and_wrong_types_are_named_with_their_line() {
 }
 
 #[test]
+fn images_leave_room_by_two_marks_and_a_reserve() {
+    let limits = |text: &str| parse(text).expect("is fine").images.limits();
+    let default = limits("");
+    assert_eq!((default.high_percent, default.low_percent), (85, 80));
+    assert_eq!(default.reserve_bytes, None);
+    let set = limits("[images]\nhigh_percent = 60\nlow_percent = 60\nreserve_bytes = 7");
+    assert_eq!((set.high_percent, set.reserve_bytes), (60, Some(7)));
+    for (text, name) in [
+        ("[images]\nhigh_percent = 101", "images.high_percent"),
+        ("[images]\nhigh_percent = 79", "images.low_percent"),
+    ] {
+        let error = parse(text).expect_err(name);
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
 fn firmware_is_named_by_absolute_paths_and_uefi_by_two() {
     let config = parse("[firmware]\nbios = \"/srv/bios.bin\"").expect("is fine");
     assert_eq!(

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_host::disk_images::{DiskImage, Draft, convert_images};
+use agent_host::disk_images::{ConvertBounds, DiskImage, Draft, convert_images};
 use agent_images::disk::ConvertLimits;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -78,13 +78,17 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<()> {
         output_bytes: arguments.max_size,
         ..ConvertLimits::default()
     };
-    let longest = Duration::from_secs(arguments.timeout);
+    let bounds = ConvertBounds {
+        limits,
+        longest: Duration::from_secs(arguments.timeout),
+        reserve_bytes: 0,
+    };
     let mut show = |done, total| {
         if arguments.progress {
             show_progress(done, total);
         }
     };
-    let result = convert_images(&images, draft.file(), limits, longest, &mut show);
+    let result = convert_images(&images, draft.file(), bounds, &mut show);
     if arguments.progress {
         if let Ok(converted) = &result {
             show_progress(converted.virtual_bytes, converted.virtual_bytes);

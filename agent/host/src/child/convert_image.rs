@@ -16,8 +16,9 @@ use agent_images::disk::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::confine::{Bounds, confine};
+use super::confine::{Bounds, confine_with};
 use super::descriptors::receive;
+use super::sparse_file::SparseFile;
 use crate::failure::chain;
 use crate::helpers;
 
@@ -43,6 +44,8 @@ pub(crate) struct Request {
     /// Of each image what it is called and which format it has.
     pub(crate) images: Vec<(String, Option<DiskFormat>)>,
     pub(crate) limits: ConvertLimits,
+    /// What has to stay free of the disk's file system.
+    pub(crate) reserve_bytes: u64,
     pub(crate) cpu_seconds: u64,
 }
 
@@ -81,13 +84,16 @@ fn serve() -> io::Result<()> {
     let mut text = Vec::new();
     socket.read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
-    confine(Bounds {
+    let bounds = Bounds {
         address_space_bytes: helpers::CONVERT_IMAGE.bytes,
         cpu_seconds: request.cpu_seconds,
         output_bytes: request.limits.output_bytes,
-    })?;
+    };
+    confine_with(bounds, &[nix::libc::SYS_fstatfs])?;
     let output = match request.task {
-        Task::Convert => descriptors.next().map(File::from),
+        Task::Convert => descriptors
+            .next()
+            .map(|output| SparseFile::new(File::from(output), request.reserve_bytes)),
         Task::Info => None,
     };
     let layers = request
@@ -106,7 +112,7 @@ fn serve() -> io::Result<()> {
 
 fn carry_out(
     mut layers: Vec<Layer>,
-    output: Option<File>,
+    output: Option<SparseFile>,
     limits: &ConvertLimits,
     socket: &mut File,
 ) -> Result<Reply, DiskError> {

@@ -47,7 +47,7 @@ pub(super) fn main() -> ExitCode {
 }
 
 /// System calls of a client that is handed its connections, beyond those of all helpers.
-const CALLS: [i64; 12] = [
+const CALLS: [i64; 13] = [
     nix::libc::SYS_epoll_ctl,
     nix::libc::SYS_epoll_wait,
     nix::libc::SYS_epoll_pwait,
@@ -60,6 +60,7 @@ const CALLS: [i64; 12] = [
     nix::libc::SYS_setsockopt,
     nix::libc::SYS_clock_gettime,
     nix::libc::SYS_fdatasync,
+    nix::libc::SYS_fstatfs,
 ];
 
 fn serve() -> io::Result<()> {

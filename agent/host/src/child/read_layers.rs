@@ -12,11 +12,12 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciLimits, Window};
+use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciError, OciLimits, Window};
 use serde::{Deserialize, Serialize};
 
-use super::confine::{Bounds, confine};
+use super::confine::{Bounds, confine_with};
 use super::descriptors::receive;
+use super::sparse_file::SparseFile;
 use crate::failure::chain;
 use crate::helpers;
 
@@ -32,6 +33,8 @@ pub(crate) struct Request {
     /// The file within the image.
     pub(crate) file: ImageFile,
     pub(crate) limits: OciLimits,
+    /// What has to stay free of the new file's file system.
+    pub(crate) reserve_bytes: u64,
     pub(crate) cpu_seconds: u64,
 }
 
@@ -42,6 +45,8 @@ pub(crate) enum Reply {
     Written(u64),
     /// Why it cannot be done, with all causes.
     Refused(String),
+    /// It does not fit.
+    Full(String),
 }
 
 pub(super) fn main() -> ExitCode {
@@ -61,12 +66,14 @@ fn serve() -> io::Result<()> {
     let mut text = Vec::new();
     socket.read_to_end(&mut text)?;
     let request: Request = serde_json::from_slice(&text)?;
-    confine(Bounds {
+    let bounds = Bounds {
         address_space_bytes: helpers::READ_LAYERS.bytes,
         cpu_seconds: request.cpu_seconds,
         output_bytes: request.limits.file_bytes,
-    })?;
-    let mut output = descriptors.next().ok_or(io::ErrorKind::InvalidInput)?;
+    };
+    confine_with(bounds, &[nix::libc::SYS_fstatfs])?;
+    let output = descriptors.next().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut output = SparseFile::new(output, request.reserve_bytes);
     let layers = Layers {
         files: request.manifest.layer_paths().zip(descriptors).collect(),
         windows: &request.windows,
@@ -79,7 +86,15 @@ fn serve() -> io::Result<()> {
     } = &request;
     let reply = match manifest.extract_file(&layers, file, &mut output, *limits) {
         Ok(bytes) => Reply::Written(bytes),
-        Err(error) => Reply::Refused(chain(&error)),
+        Err(error) => {
+            let message = chain(&error);
+            match error {
+                OciError::Write(source) if source.kind() == io::ErrorKind::StorageFull => {
+                    Reply::Full(message)
+                }
+                _ => Reply::Refused(message),
+            }
+        }
     };
     io::stdout().write_all(&serde_json::to_vec(&reply)?)
 }

@@ -2,17 +2,18 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 
-use crate::layout::absent_is_none;
+use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::room::{ImageStoreLimits, Room};
 
-/// The kubelet's water marks: when so much of a file system is in use, disks go until no more than that is.
-pub(super) const HIGH_PERCENT: u64 = 85;
-pub(super) const LOW_PERCENT: u64 = 80;
+/// A pull that broke off goes on within this, if somebody still wants it: its layers stay so long.
+const RESUMED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Held while somebody looks whether a disk is in use, which takes its lock for a moment, and while one is opened.
 static TURN: Mutex<()> = Mutex::new(());
@@ -29,6 +30,13 @@ pub(super) struct Kept {
     pub(super) used_at: SystemTime,
 }
 
+impl Kept {
+    fn is_newer_than(&self, unused_for: Duration) -> bool {
+        // A clock that was set back makes things look new for a while, and no more.
+        self.used_at.elapsed().is_ok_and(|age| age < unused_for)
+    }
+}
+
 /// Notes that a disk is used. That it fails makes it go earlier than others, and no guest loses it.
 pub(super) fn touch(file: &File, path: &Path) {
     if let Err(error) = file.set_modified(SystemTime::now()) {
@@ -36,10 +44,72 @@ pub(super) fn touch(file: &File, path: &Path) {
     }
 }
 
-/// Removes what was not used for so long while the file system is too full. Returns how many went.
-pub(super) fn collect(dir: &Path, unused_for: Duration) -> io::Result<usize> {
-    let marks = (HIGH_PERCENT, LOW_PERCENT);
-    collect_by(dir, unused_for, || used_percent(dir), marks)
+/// Removes disks that no guest has, and before them layers that no pull has, such as those of images that came to nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Collector {
+    pub(super) disks: PathBuf,
+    pub(super) layers: PathBuf,
+    pub(super) limits: ImageStoreLimits,
+}
+
+impl Collector {
+    /// Keeps the water marks. Returns how many went.
+    pub(super) fn collect(&self) -> io::Result<usize> {
+        ensure_private_dir(&self.disks)?;
+        let marks = (self.limits.high_percent, self.limits.low_percent);
+        let mut removed = 0;
+        for (dir, unused_for) in self.places() {
+            removed += collect_by(dir, unused_for, || used_percent(&self.disks), marks)?;
+        }
+        Ok(removed)
+    }
+
+    /// Removes as much as it takes to write so many bytes, or nothing where all that could go is too little: others would
+    /// fetch it again for nothing. Returns the room that there is then.
+    pub(super) fn make_room(&self, wanted: u64) -> io::Result<Room> {
+        ensure_private_dir(&self.disks)?;
+        let room = || self.limits.room_in(&self.disks);
+        let lacking = wanted.saturating_sub(room()?.left());
+        if lacking == 0 {
+            return room();
+        }
+        let mut unused = Vec::new();
+        let mut bytes = 0_u64;
+        for (dir, unused_for) in self.places() {
+            for kept in by_age(dir)? {
+                if !kept.is_newer_than(unused_for) && !is_in_use(&kept.path)? {
+                    bytes = bytes.saturating_add(size_of(&kept.path)?);
+                    unused.push(kept.path);
+                }
+            }
+        }
+        if bytes < lacking {
+            return room();
+        }
+        for path in unused {
+            if room()?.left() >= wanted {
+                break;
+            }
+            if remove_unused(&path)? {
+                tracing::info!(path = %path.display(), "removed to make room for an image");
+            }
+        }
+        room()
+    }
+
+    /// Layers go before disks.
+    fn places(&self) -> [(&Path, Duration); 2] {
+        [
+            (&self.layers, RESUMED_WITHIN),
+            (&self.disks, Duration::ZERO),
+        ]
+    }
+}
+
+/// What a file takes of its file system.
+pub(super) fn size_of(path: &Path) -> io::Result<u64> {
+    let metadata = absent_is_none(path.metadata())?;
+    Ok(metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512)))
 }
 
 fn collect_by(
@@ -53,9 +123,7 @@ fn collect_by(
     }
     let mut removed = 0;
     for kept in by_age(dir)? {
-        // A clock that was set back makes things look new for a while, and no more.
-        let is_new = kept.used_at.elapsed().is_ok_and(|age| age < unused_for);
-        if is_new || used()? <= low {
+        if kept.is_newer_than(unused_for) || used()? <= low {
             break;
         }
         removed += usize::from(remove_unused(&kept.path)?);
@@ -176,5 +244,40 @@ mod tests {
         assert!(there("newest.raw") && !there("draft.part"));
         remove_drafts(&dir.path().join("absent"), "part").unwrap();
         assert!(used_percent(dir.path()).unwrap() <= 100);
+    }
+
+    #[test]
+    fn room_is_made_of_what_nobody_has_and_only_where_that_is_enough() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let (disks, layers) = (dir.path().join("disks"), dir.path().join("layers"));
+        fs::create_dir(&disks).unwrap();
+        for (age, name) in [(30, "old"), (20, "held"), (10, "newest")] {
+            let path = disks.join(format!("{name}.raw"));
+            fs::write(&path, vec![1; 1 << 20]).unwrap();
+            let file = File::options().write(true).open(path).unwrap();
+            file.sync_all().unwrap();
+            let at = SystemTime::now() - Duration::from_secs(age);
+            file.set_modified(at).unwrap();
+        }
+        let held = File::open(disks.join("held.raw")).unwrap();
+        held.try_lock_shared().unwrap();
+        let there = |name: &str| disks.join(name).exists();
+        let free = ImageStoreLimits::default().room_in(dir.path()).unwrap();
+        // Nothing is left to write.
+        let collector = |reserve_bytes| Collector {
+            disks: disks.clone(),
+            layers: layers.clone(),
+            limits: ImageStoreLimits {
+                reserve_bytes: Some(reserve_bytes),
+                ..ImageStoreLimits::default()
+            },
+        };
+        let full = collector(free.free_bytes * 2);
+        assert_eq!(full.make_room(8 << 20).unwrap().left(), 0);
+        assert!(there("old.raw") && there("newest.raw"));
+        // Others write to this file system meanwhile, so that what went is all that can be told.
+        full.make_room(1 << 20).unwrap();
+        assert!(!there("old.raw") && there("held.raw") && !there("newest.raw"));
+        assert!(collector(0).make_room(1).unwrap().left() > 0);
     }
 }

@@ -11,14 +11,15 @@ use agent_images::oci::{ImageFile, ImageManifest, Window};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::collect::collect;
+use super::collect::Collector;
 use super::local::{LIMITS, LocalImage};
-use crate::disk_images::{DiskImage, DiskImageError, Draft, convert_images};
+use crate::disk_images::{ConvertBounds, DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
 use crate::helpers;
 use crate::kernels::{KernelError, LayerReading, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
+use crate::room::{ImageStoreLimits, Room, RoomMaker};
 use crate::work::on_thread;
 
 /// Largest disk, as VMMs take it (`MAX_BASE_BYTES`).
@@ -26,9 +27,6 @@ const MAX_DISK_BYTES: u64 = 128 << 30;
 
 /// Longest that converting one disk may take.
 const LONGEST: Duration = Duration::from_secs(3600);
-
-/// A pull that broke off goes on within this, if somebody still wants it: its layers stay so long.
-const RESUMED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Where a disk is in an image when the spec does not say.
 const DISK_DIRECTORY: &str = "disk";
@@ -57,6 +55,8 @@ pub(crate) struct Importer {
     /// The program that carries out hidden subcommands.
     pub(crate) helper: PathBuf,
     pub(crate) puller: Puller,
+    /// How full their file system may become.
+    pub(crate) limits: ImageStoreLimits,
 }
 
 impl Importer {
@@ -75,7 +75,7 @@ impl Importer {
         progress: &watch::Sender<(u64, u64)>,
         unwanted: impl Future<Output = ()>,
     ) -> Result<String, String> {
-        self.make_room().await?;
+        self.collect().await?;
         let (manifest, (layers, windows), is_ours) = match source {
             Source::Local(image) => {
                 let layers = image.layers.files().map_err(|error| error.to_string())?;
@@ -91,6 +91,7 @@ impl Importer {
                     credentials: pull.credentials.as_ref(),
                     settings: &pull.settings,
                     limits: LIMITS,
+                    room: &self.room_maker(),
                 };
                 let pulled = tokio::select! {
                     pulled = self.puller.pull(&order, is_kept, &tell) => pulled,
@@ -110,20 +111,32 @@ impl Importer {
             Some(path) => ImageFile::At(path),
             None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
         };
-        self.make_room().await?;
+        self.collect().await?;
+        // The disk may well be larger than its layers, but hardly smaller.
+        let packed = sizes(&layers).map_err(|error| error.to_string())?;
+        let room = self.make_room(packed).await?;
         let layers = (&layers[..], &windows[..]);
-        let taken_out = self.take_out(&manifest, file, layers, &place).await;
-        let taken_out = taken_out.map_err(|error| chain(&error))?;
+        let taken_out = self.take_out(&manifest, file, layers, &place, room).await;
+        let taken_out = match taken_out {
+            Err(error @ KernelError::Full { .. }) => {
+                self.make_room(room.left().saturating_mul(2)).await?;
+                return Err(chain(&error));
+            }
+            other => other.map_err(|error| chain(&error))?,
+        };
         let name = format!("the disk of {digest}");
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
         let converted = on_thread(move || {
-            let converted = convert(&name, &taken_out, &place);
+            let converted = convert(&name, &taken_out, &place, room);
             // The child was waited for, or could not be started.
             drop(memory);
             converted
         });
         let converted = converted.await.map_err(|error| error.to_string())?;
+        if let Err(DiskImageError::NoSpace(..)) = &converted {
+            self.make_room(room.left().saturating_mul(2)).await?;
+        }
         converted.map_err(|error| chain(&error))?;
         if is_ours {
             self.puller.forget(&manifest);
@@ -131,25 +144,35 @@ impl Importer {
         Ok(digest)
     }
 
-    /// Removes layers that no pull has, such as those of images that came to nothing, and then disks that no guest has,
-    /// while their file system is nearly full.
-    async fn make_room(&self) -> Result<(), String> {
-        let dir = self.dir.join("sha256");
-        let layers = self.puller.dir.join("blobs/sha256");
-        let collected = on_thread(move || {
-            ensure_private_dir(&dir)?;
-            let there = layers.is_dir();
-            let of_pulls = there
-                .then(|| collect(&layers, RESUMED_WITHIN))
-                .transpose()?;
-            Ok::<_, std::io::Error>(of_pulls.unwrap_or(0) + collect(&dir, Duration::ZERO)?)
-        });
+    pub(super) fn collector(&self) -> Collector {
+        Collector {
+            disks: self.dir.join("sha256"),
+            layers: self.puller.dir.join("blobs/sha256"),
+            limits: self.limits,
+        }
+    }
+
+    /// Keeps the water marks.
+    async fn collect(&self) -> Result<(), String> {
+        let collector = self.collector();
+        let collected = on_thread(move || collector.collect());
         let removed = collected.await.map_err(|error| error.to_string())?;
         let removed = removed.map_err(|error| format!("no room can be made: {error}"))?;
         if removed > 0 {
             tracing::info!(removed, "disks of images that no guest has were removed");
         }
         Ok(())
+    }
+
+    /// Makes room for so many bytes where that is possible. Returns what there is.
+    async fn make_room(&self, wanted: u64) -> Result<Room, String> {
+        let made = self.room_maker().make(wanted).await;
+        made.map_err(|error| format!("no room can be made: {error}"))
+    }
+
+    fn room_maker(&self) -> RoomMaker {
+        let collector = self.collector();
+        RoomMaker::new(self.limits, move |wanted| collector.make_room(wanted))
     }
 
     /// The disk's file as the image has it.
@@ -159,6 +182,7 @@ impl Importer {
         file: ImageFile,
         (layers, windows): (&[File], &[Window]),
         place: &Path,
+        room: Room,
     ) -> Result<Draft, KernelError> {
         ensure_private_dir(&self.dir)?;
         ensure_private_dir(&self.dir.join("sha256"))?;
@@ -170,6 +194,7 @@ impl Importer {
             windows,
             limits: LIMITS,
             longest: LONGEST,
+            reserve_bytes: room.reserve_bytes,
         };
         let memory = helpers::READ_LAYERS.granted(None).await?;
         let files = (layers, draft.file());
@@ -178,8 +203,17 @@ impl Importer {
     }
 }
 
+/// What files take of their file systems.
+fn sizes(files: &[File]) -> io::Result<u64> {
+    let mut sum = 0_u64;
+    for file in files {
+        sum = sum.saturating_add(file.metadata()?.len());
+    }
+    Ok(sum)
+}
+
 /// Makes a raw, sparse disk of a file that may be a qcow2.
-fn convert(name: &str, source: &Draft, place: &Path) -> Result<(), DiskImageError> {
+fn convert(name: &str, source: &Draft, place: &Path, room: Room) -> Result<(), DiskImageError> {
     let mut file = source.file().try_clone()?;
     file.rewind()?;
     let image = DiskImage::of_file(name, file);
@@ -188,7 +222,12 @@ fn convert(name: &str, source: &Draft, place: &Path) -> Result<(), DiskImageErro
         output_bytes: MAX_DISK_BYTES,
         ..ConvertLimits::default()
     };
-    convert_images(&[image], draft.file(), limits, LONGEST, &mut |_, _| {})?;
+    let bounds = ConvertBounds {
+        limits,
+        longest: LONGEST,
+        reserve_bytes: room.reserve_bytes,
+    };
+    convert_images(&[image], draft.file(), bounds, &mut |_, _| {})?;
     // Of two that are made of one digest either is right.
     let finished: io::Result<()> = draft.finish(true);
     Ok(finished?)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 
 use super::ContainerDisks;
-use super::collect::{HIGH_PERCENT, LOW_PERCENT, by_age, is_in_use, remove_unused};
+use super::collect::{by_age, is_in_use, remove_unused, size_of};
 use super::stored::{RemoveImageError, StoreUsage, StoredImage};
 use crate::layout::absent_is_none;
 
@@ -106,7 +106,7 @@ impl ContainerDisks {
 
     /// What the store takes, and what its file system has.
     pub(crate) fn usage(&self) -> io::Result<StoreUsage> {
-        let directory = self.importer.dir.clone();
+        let (directory, limits) = (self.importer.dir.clone(), self.importer.limits);
         // It is made with the first image.
         let there = directory.ancestors().find(|path| path.is_dir());
         let found = statvfs(there.unwrap_or(Path::new("/")))?;
@@ -122,7 +122,7 @@ impl ContainerDisks {
             available_bytes: found.blocks_available().saturating_mul(unit),
             layers,
             layer_bytes,
-            marks: (HIGH_PERCENT, LOW_PERCENT),
+            marks: (limits.high_percent, limits.low_percent),
         })
     }
 
@@ -152,11 +152,6 @@ fn with_algorithm(digits: &str) -> String {
         "sha256"
     };
     format!("{name}:{digits}")
-}
-
-fn size_of(path: &Path) -> io::Result<u64> {
-    let metadata = absent_is_none(path.metadata())?;
-    Ok(metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512)))
 }
 
 #[cfg(test)]

@@ -36,6 +36,14 @@ pub(crate) enum KernelError {
         /// What the child said.
         message: String,
     },
+    /// A file that is taken out of the image's layers does not fit.
+    #[error("the image {location} cannot be used: {message}")]
+    Full {
+        /// The image, as the spec names it.
+        location: String,
+        /// What the child said.
+        message: String,
+    },
     /// The kernel is none, or in a form that cannot be booted.
     #[error("{path} cannot be booted")]
     Format {
@@ -68,7 +76,11 @@ impl KernelError {
             Self::Open(error) => error.is_final(),
             Self::Format { source, .. } => !matches!(source, UnpackKernelError::Io(_)),
             Self::Unpack { is_final, .. } => *is_final,
-            Self::InUse { .. } | Self::Image { .. } | Self::Layers { .. } | Self::Cache(_) => false,
+            Self::InUse { .. }
+            | Self::Image { .. }
+            | Self::Layers { .. }
+            | Self::Full { .. }
+            | Self::Cache(_) => false,
         }
     }
 
@@ -80,7 +92,7 @@ impl KernelError {
             Self::InUse { .. } => "KernelInUse",
             Self::Image { .. } | Self::Layers { .. } => "ImageNotReadable",
             Self::Format { .. } | Self::Unpack { .. } => "KernelNotBootable",
-            Self::Cache(_) => "KernelCacheFailed",
+            Self::Full { .. } | Self::Cache(_) => "KernelCacheFailed",
         }
     }
 }

@@ -126,6 +126,7 @@ impl ExtractedFiles {
             windows: &[],
             limits: OciLimits::default(),
             longest: LONGEST,
+            reserve_bytes: 0,
         };
         let file = ImageFile::At(path.to_owned());
         let layers = layers.get().as_slice();
@@ -154,6 +155,8 @@ pub(crate) struct LayerReading<'a> {
     pub(crate) limits: OciLimits,
     /// Longest that it may take, over all layers and links.
     pub(crate) longest: Duration,
+    /// What has to stay free of the new file's file system.
+    pub(crate) reserve_bytes: u64,
 }
 
 /// Has a child take one file out of layers, which are those of the manifest.
@@ -173,6 +176,7 @@ pub(crate) async fn read_layers(
         windows: reading.windows.to_vec(),
         file,
         limits: reading.limits,
+        reserve_bytes: reading.reserve_bytes,
         cpu_seconds: reading.longest.as_secs(),
     };
     let mut descriptors = vec![output.as_fd()];
@@ -191,6 +195,10 @@ pub(crate) async fn read_layers(
     match serde_json::from_slice(&reply) {
         Ok(LayersReply::Written(_)) if status.success() => Ok(()),
         Ok(LayersReply::Refused(message)) => Err(failed(message)),
+        Ok(LayersReply::Full(message)) => Err(KernelError::Full {
+            location: reading.location.to_owned(),
+            message,
+        }),
         // One that was killed, or said nothing, met a limit or a lack of the host.
         _ => Err(failed(format!(
             "the process that reads its layers ended without an answer ({status})"
@@ -385,6 +393,7 @@ mod tests {
             windows: &[],
             limits: OciLimits::default(),
             longest: Duration::from_secs(1),
+            reserve_bytes: 0,
         };
         let read = read_layers(
             &reading,

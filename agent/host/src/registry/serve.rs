@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -18,6 +17,7 @@ use super::fetches::Fetcher;
 use super::settings::RegistrySettings;
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 use crate::dialer::Dialer;
+use crate::room::RoomMaker;
 
 /// Longest line of a child.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -53,6 +53,7 @@ pub(super) struct Serving<'a> {
     pub(super) progress: &'a Progress<'a>,
     pub(super) fetcher: Fetcher,
     pub(super) dialer: &'a Dialer,
+    pub(super) room: &'a RoomMaker,
 }
 
 impl Serving<'_> {
@@ -91,20 +92,24 @@ impl Serving<'_> {
     fn check_room(&self, digest: &str, file: &File, bytes: u64, beside: u64) -> io::Result<()> {
         let wanted = bytes.saturating_sub(file.metadata()?.len());
         let wanted = wanted.saturating_add(beside);
-        let found = statvfs(self.dir)?;
-        let free = found
-            .blocks_available()
-            .saturating_mul(found.fragment_size());
-        if wanted > free {
-            let text = format!(
-                "{digest}: {} MiB wanted, {} MiB free in {}: free space, or remove images that no guest has (kvmctl image prune)",
-                wanted.div_ceil(1 << 20),
-                free >> 20,
-                self.dir.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        let room = self.room.limits.room_in(self.dir)?;
+        room.check(digest, wanted, self.dir)
+    }
+
+    /// As [`Self::keep_blob`]. Where a blob would not fit, what nobody has is removed first.
+    async fn keep_or_make_room(
+        &self,
+        blobs: &mut HashMap<String, File>,
+        digest: String,
+        (bytes, beside): (u64, u64),
+    ) -> io::Result<File> {
+        match self.keep_blob(blobs, digest.clone(), bytes, beside) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                self.room.make(bytes.saturating_add(beside)).await?;
+                self.keep_blob(blobs, digest, bytes, beside)
+            }
+            other => other,
         }
-        Ok(())
     }
 
     /// Serves one child up to its last word; `None`: it ended without one.
@@ -130,10 +135,13 @@ impl Serving<'_> {
                     digest,
                     bytes,
                     beside,
-                } => match self.keep_blob(&mut blobs, digest, bytes, beside) {
-                    Ok(file) => hand_over(&stream, file.as_fd()).await?,
-                    Err(error) => refuse(&mut stream, &error.to_string()).await?,
-                },
+                } => {
+                    let sizes = (bytes, beside);
+                    match self.keep_or_make_room(&mut blobs, digest, sizes).await {
+                        Ok(file) => hand_over(&stream, file.as_fd()).await?,
+                        Err(error) => refuse(&mut stream, &error.to_string()).await?,
+                    }
+                }
                 PullAsk::Manifest { digest } => {
                     if is_digest(&digest) && (self.is_kept)(&digest) {
                         return Ok(Some(Pulled::Kept(digest)));
@@ -238,6 +246,7 @@ mod tests {
 
     use super::super::fetches::Fetches;
     use super::*;
+    use crate::room::ImageStoreLimits;
 
     fn serving<'a>(dir: &'a Path, fetches: &Fetches, registry: &str) -> Serving<'a> {
         Serving {
@@ -253,6 +262,10 @@ mod tests {
             is_kept: &|_| false,
             progress: &|_, _| {},
             fetcher: fetches.begin(registry),
+            room: Box::leak(Box::new(RoomMaker::new(
+                ImageStoreLimits::default(),
+                |_| Err(io::ErrorKind::Unsupported.into()),
+            ))),
         }
     }
 

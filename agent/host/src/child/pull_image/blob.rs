@@ -15,6 +15,7 @@ use super::error::PullError;
 use super::http::{Client, next_piece};
 use super::manifest::Blob;
 use super::messages::{Ask, Request};
+use crate::room::RoomGuard;
 
 /// Blobs that are fetched at a time, as container runtimes do by default.
 const AT_A_TIME: usize = 3;
@@ -119,6 +120,7 @@ struct BlobDraft<'a> {
     file: File,
     hash: Sha256,
     there: u64,
+    guard: RoomGuard,
 }
 
 impl<'a> BlobDraft<'a> {
@@ -132,6 +134,7 @@ impl<'a> BlobDraft<'a> {
             file: file.await?,
             hash: Sha256::new(),
             there: 0,
+            guard: RoomGuard::new(of.request.reserve_bytes),
         };
         of.lacking.set(of.lacking.get().saturating_add(blob.bytes));
         let failed = || PullError::io(format!("{} cannot be read", blob.digest));
@@ -217,6 +220,8 @@ impl<'a> BlobDraft<'a> {
                     blob.digest, blob.bytes
                 )));
             }
+            let fits = self.guard.before_write(&self.file, bytes);
+            fits.map_err(self.unwritten())?;
             self.file.write_all(&piece).map_err(self.unwritten())?;
             self.hash.update(&piece);
             self.there += bytes;

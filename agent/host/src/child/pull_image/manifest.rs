@@ -198,6 +198,7 @@ mod tests {
             credentials: None,
             max_layers: 2,
             max_layer_bytes: 100,
+            reserve_bytes: 0,
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) credentials: Option<(String, String)>,
     pub(crate) max_layers: usize,
     pub(crate) max_layer_bytes: u64,
+    /// What has to stay free of the layers' file system.
+    pub(crate) reserve_bytes: u64,
 }
 
 /// A request or a report of the child.
