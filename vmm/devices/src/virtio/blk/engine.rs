@@ -98,9 +98,13 @@ impl Engine {
         let Self::Ring(ring) = self else {
             return Begun::Refused;
         };
-        // A ring's request is of one file, and marks nothing.
-        let Some(layer) = backend.layer_of(flight.request) else {
-            return Begun::Refused;
+        // A ring's request is of one file.
+        let layer = match backend.newly_covered(flight.request) {
+            Some(_) => Layer::Image,
+            None => match backend.layer_of(flight.request) {
+                Some(layer) => layer,
+                None => return Begun::Refused,
+            },
         };
         let queued = match flight.request {
             Request::Read(extent) if layer == Layer::Base => {

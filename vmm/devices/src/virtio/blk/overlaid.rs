@@ -5,7 +5,7 @@ use vmm_sys::image::{self, PUNCH_HOLE};
 use super::backend::{ANY, Backend, is_unsupported};
 use super::failure::Failure;
 use super::overlay::Layer;
-use super::request::{Extent, Refusal};
+use super::request::{Extent, Refusal, Request};
 use crate::virtio::queue::{Buffer, copy_in, window};
 use vmm_memory::GuestRam;
 
@@ -101,7 +101,27 @@ impl Backend {
         Ok(())
     }
 
-    fn mark(&mut self, extent: Extent) {
+    /// The blocks whose rest is copied before a request is carried out.
+    pub(super) fn torn_by(&self, request: Request) -> impl Iterator<Item = u64> {
+        let extent = match request {
+            Request::Write(extent) | Request::WriteZeroes { extent, .. } => Some(extent),
+            _ => None,
+        };
+        let torn = self.overlay.iter().zip(extent);
+        torn.flat_map(|(overlay, extent)| overlay.torn(extent))
+    }
+
+    /// The extent of a write that the image has all blocks of once it has ended, and does not have all of before.
+    pub(super) fn newly_covered(&self, request: Request) -> Option<Extent> {
+        let (Some(overlay), Request::Write(extent)) = (&self.overlay, request) else {
+            return None;
+        };
+        let is_new = overlay.layer_of(extent) != Some(Layer::Image);
+        (is_new && overlay.torn(extent).next().is_none()).then_some(extent)
+    }
+
+    /// The image has all blocks of an extent.
+    pub(super) fn mark(&mut self, extent: Extent) {
         if let Some(overlay) = &mut self.overlay {
             overlay.mark(extent);
         }

@@ -6,9 +6,10 @@
 //! that covers a block in part copies the rest from the base first, and a discard or zeros that cover it whole
 //! hide the base. Blocks beyond the base's end are the image's from the start.
 //!
-//! Only the thread that serves the disk marks blocks, and it carries out itself what touches a block that the
-//! image does not have. The ring gets requests that lie wholly in one file. So no copy of a block's rest can
-//! overtake a write that the ring still has.
+//! Only the thread that serves the disk marks blocks. The ring gets reads that lie wholly in one file, and writes that
+//! cover all blocks which the image does not have: these are marked when the write has ended. The thread itself carries out
+//! what has to copy the rest of a block, and not before writes of the ring to that block have ended: no copy of a block's
+//! rest can overtake a write.
 
 use std::fs::File;
 use std::io;

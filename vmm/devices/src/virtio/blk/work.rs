@@ -15,12 +15,14 @@ mod answers;
 mod intake;
 mod left_over;
 mod linger;
+mod unmarked;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::left_over::PartialTransfer;
 use self::linger::Linger;
+use self::unmarked::Unmarked;
 use super::disk::Disk;
 use super::engine::Begun;
 use super::failure::Failure;
@@ -48,6 +50,7 @@ pub(super) struct Active {
     unsynced: Vec<usize>,
     /// Places of requests that the sync under way is for.
     syncing: Vec<usize>,
+    unmarked: Unmarked,
     /// Requests that were held when the disk was saved.
     restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
@@ -79,6 +82,7 @@ impl Active {
             left_over: Vec::new(),
             unsynced: Vec::new(),
             syncing: Vec::new(),
+            unmarked: Unmarked::default(),
             restored,
         }
     }
@@ -108,10 +112,17 @@ impl Active {
             request if disk.has_lost_data() && disk.backend.must_sync(request) => {
                 Err(Failure::LostBefore)
             }
+            request if self.unmarked.is_in_the_way(&disk.backend, request) => {
+                self.unmarked.waiting.push(place);
+                return Ok(());
+            }
             request => {
                 disk.engine
                     .prepare(&disk.backend, &disk.control, &self.memory);
                 if disk.engine.begin(&disk.backend, place, flight) == Begun::Queued {
+                    if let Some(extent) = disk.backend.newly_covered(request) {
+                        self.unmarked.add(place, extent);
+                    }
                     return Ok(());
                 }
                 disk.backend
@@ -262,6 +273,12 @@ impl Active {
         self.submit(disk)?;
         self.reap_by(disk, PartialTransfer::Wait)?;
         while disk.engine.in_flight() > 0 && disk.engine.wait_until(deadline) {
+            self.reap_by(disk, PartialTransfer::Wait)?;
+        }
+        if self.unmarked.is_empty() {
+            for place in std::mem::take(&mut self.unmarked.waiting) {
+                self.leave_over(place)?;
+            }
             self.reap_by(disk, PartialTransfer::Wait)?;
         }
         Ok(())

@@ -277,6 +277,92 @@ fn learn_discard(driver: &mut Driver, model: &mut [u8], at: u64, sectors: u64) -
     fits
 }
 
+/// What one of several requests at once does: write, or zeroes, sectors.
+type Part = (bool, (u64, u64));
+
+/// Sends requests at once, each with a kick of its own, and waits for all.
+fn send_all(driver: &mut Driver, parts: &[Part]) -> bool {
+    for (number, (is_write, (at, sectors))) in (0_u64..).zip(parts) {
+        let bytes = u32::try_from(sectors * 512).unwrap();
+        // Header and status, and data, of each are its own.
+        let own = HEADER + number * 0x200;
+        let data = DATA + number * DISK_SECTORS * 512;
+        let (kind, sector, length) = if *is_write {
+            driver.fill(
+                data,
+                &vec![byte_of(number); usize::try_from(bytes).unwrap()],
+            );
+            (OUT, *at, bytes)
+        } else {
+            driver.fill(data, &segment(*at, u32::try_from(*sectors).unwrap(), 0));
+            (WRITE_ZEROES, 0, 16)
+        };
+        driver.fill(own, &header(kind, sector));
+        driver.fill(own + 0x100, &[0xff]);
+        let chain = [read(own, 16), read(data, length), write(own + 0x100, 1)];
+        driver.offer(0, &chain);
+        driver.kick(0);
+    }
+    for _ in parts {
+        driver.wait_used(0).expect("no answer");
+    }
+    (0..parts.len() as u64).all(|number| driver.bytes(HEADER + number * 0x200 + 0x100, 1) == [0])
+}
+
+/// A byte that tells the requests of a batch.
+fn byte_of(number: u64) -> u8 {
+    0x40 + u8::try_from(number).unwrap()
+}
+
+/// Extents about two blocks, one of which the base has in part: most requests meet on one.
+fn near() -> impl Strategy<Value = (u64, u64)> {
+    prop_oneof![
+        Just((8, 8)),
+        Just((8, 16)),
+        Just((88, 3)),
+        (0_u64..24, 1_u64..=12),
+        (80_u64..100, 1_u64..=10),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Of several requests at once on a block, each sector has what one that covers it wrote, or else what it had before.
+    #[test]
+    fn requests_that_meet_on_a_block_lose_nothing_of_each_other(
+        batches in prop::collection::vec(
+            prop::collection::vec((prop::bool::weighted(0.8), near()), 2..7),
+            1..4,
+        ),
+        engine in prop::sample::select(&ENGINES[..]),
+    ) {
+        let files = Files::new();
+        let mut driver = driver_of(files.device(engine));
+        let mut model = Files::model();
+        for batch in batches {
+            prop_assert!(send_all(&mut driver, &batch));
+            let found = whole(&mut driver);
+            for sector in 0..DISK_SECTORS {
+                let now = &found[range(sector, 1)];
+                let covers = |(at, sectors): (u64, u64)| (at..at + sectors).contains(&sector);
+                let mut wrote = (0..).zip(&batch).filter(|(_, (_, extent))| covers(*extent)).peekable();
+                let is_right = if wrote.peek().is_none() {
+                    *now == model[range(sector, 1)]
+                } else {
+                    wrote.any(|(number, (is_write, _))| {
+                        let byte = if *is_write { byte_of(number) } else { 0 };
+                        now.iter().all(|found| *found == byte)
+                    })
+                };
+                prop_assert!(is_right, "sector {} of {:?}: {:?}", sector, batch, &now[..4]);
+            }
+            model = found;
+        }
+        prop_assert!(!driver.needs_reset());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 

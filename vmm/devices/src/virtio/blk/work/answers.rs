@@ -41,7 +41,8 @@ impl Active {
                 RingOutcome::SyncCancelled => self.requeue_sync(),
             }
         }
-        if !self.unsynced.is_empty() {
+        let has_begun = left_over == PartialTransfer::Execute && self.begin_waiting(disk)?;
+        if !self.unsynced.is_empty() || has_begun {
             self.submit(disk)?;
         }
         for queue in &mut self.queues {
@@ -58,21 +59,42 @@ impl Active {
         left_over: PartialTransfer,
     ) -> Result<(), DeviceFault> {
         let place = done.slot;
+        let covered = self.unmarked.remove(place);
         match (self.outcome(disk, place, done.result), left_over) {
-            (Outcome::Done(outcome), _) => self.carried_out(disk, place, outcome),
+            (Outcome::Done(outcome), _) => {
+                if let (Some(extent), Ok(())) = (covered, outcome) {
+                    disk.backend.mark(extent);
+                }
+                self.carried_out(disk, place, outcome)
+            }
             // As a whole: what is done twice comes to the same before it is answered.
-            (Outcome::LeftFrom(_), PartialTransfer::Wait) if self.can_hold(place) => {
-                self.left_over.push(place);
-                Ok(())
-            }
-            (Outcome::LeftFrom(_), PartialTransfer::Wait) => {
-                self.answer(place, Err(Refusal::IoError))
-            }
+            (Outcome::LeftFrom(_), PartialTransfer::Wait) => self.leave_over(place),
             (Outcome::LeftFrom(byte), PartialTransfer::Execute) => {
+                // What is left of a write may cover a block in part, whose rest is not the base's any more.
+                let byte = if covered.is_some() { 0 } else { byte };
                 let outcome = self.finish(disk, place, byte);
                 self.carried_out(disk, place, outcome)
             }
         }
+    }
+
+    /// Begins what has waited for writes to be marked, as far as it need not wait on. Whether there was any.
+    fn begin_waiting(&mut self, disk: &mut Disk) -> Result<bool, DeviceFault> {
+        let waiting = std::mem::take(&mut self.unmarked.waiting);
+        let is_any = !waiting.is_empty();
+        for place in waiting {
+            self.begin(disk, place)?;
+        }
+        Ok(is_any)
+    }
+
+    /// A request is taken up when the disk is resumed.
+    pub(super) fn leave_over(&mut self, place: usize) -> Result<(), DeviceFault> {
+        if self.can_hold(place) {
+            self.left_over.push(place);
+            return Ok(());
+        }
+        self.answer(place, Err(Refusal::IoError))
     }
 
     /// Carries out what the ring left over of a request.
