@@ -48,7 +48,7 @@ pub(super) fn measure(mib: u32, guests: u32) -> anyhow::Result<Vec<Figure>> {
     let _disk = ledger_on_disk(&host)?;
     let agent = started(&host, mib)?;
     let mut figures = vec![second_start(&host)?];
-    figures.extend(loads(&agent)?);
+    figures.extend(loads(&host, &agent, mib)?);
     figures.extend(crowd(&host, &agent, mib, guests)?);
     Ok(figures)
 }
@@ -125,22 +125,37 @@ fn second_start(host: &Host) -> anyhow::Result<Figure> {
 }
 
 /// Reads and writes through the overlay, and of the raw file beside it.
-fn loads(agent: &Agent<'_, Host>) -> anyhow::Result<Vec<Figure>> {
+fn loads(host: &Host, agent: &Agent<'_, Host>, mib: u32) -> anyhow::Result<Vec<Figure>> {
     let raw = format!("hostDisk: {{path: {DISKS}/raw.img, type: Disk}}");
+    let sparse = format!("hostDisk: {{path: {DISKS}/sparse.img, type: Disk}}");
     let mut figures = Vec::new();
     for (access, what, budget) in [
         ("randread", "random reads through the overlay", 0.9),
         ("randwrite", "random writes through the overlay", 0.8),
     ] {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut theirs, mut holes) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             ours.push(load(agent, access, &shared())?);
             theirs.push(load(agent, access, &raw)?);
+            if access == "randwrite" {
+                host.sh(&format!(
+                    "rm -f {DISKS}/sparse.img && truncate -s {mib}M {DISKS}/sparse.img"
+                ))?;
+                holes.push(load(agent, access, &sparse)?);
+            }
         }
         let (ours, theirs) = (median(&ours), median(&theirs));
         let how = format!(
             "4 KiB, depth {DEPTH}, cache writeback, {LOAD_MS} ms: median of {ROUNDS} of {ours:.0} a second beside {theirs:.0} of a raw file with the same content"
         );
+        if !holes.is_empty() {
+            let holes = median(&holes);
+            figures.push(
+                Figure::new("random writes to a raw file of holes", holes / theirs, "of raw", Better::More).how(&format!(
+                    "a control: {holes:.0} a second of a raw file that is new in each round, as an overlay is; what the file system takes for new blocks"
+                )),
+            );
+        }
         figures.push(
             Figure::new(what, ours / theirs, "of raw", Better::More)
                 .budget(budget, 1.0)
