@@ -128,6 +128,9 @@ fn check_writing(source: &DiskSource, name: &str, volumes: &[&str], review: &mut
     }
 }
 
+/// What a guest does without that expects a drive.
+const NO_DRIVE: &str = ": it is a read-only disk, so there is no /dev/sr0; mount it by its label, or find it by its serial";
+
 /// Longer lists are refused unread.
 fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
     let devices = spec
@@ -167,7 +170,7 @@ fn target(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> bool {
             );
         } else {
             check_bus(path, "cdrom", &cdrom.bus, review);
-            review.substitute(format!("{path}.cdrom"), &disk.name, "CD-ROM");
+            review.substitute(format!("{path}.cdrom"), &disk.name, "CD-ROM", NO_DRIVE);
         }
         return true;
     }
@@ -181,7 +184,7 @@ fn target(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> bool {
     if check_bus(path, "disk", &target.bus, review)
         && !["", "virtio"].contains(&target.bus.as_str())
     {
-        review.substitute(format!("{path}.disk.bus"), &target.bus, "bus");
+        review.substitute(format!("{path}.disk.bus"), &target.bus, "bus", "");
     }
     target.readonly
 }

@@ -391,7 +391,7 @@ fn check_model(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
         );
         review.invalid(&field, &interface.model, message);
     } else if interface.model != "virtio" {
-        review.substitute(field, &interface.model, "model");
+        review.substitute(field, &interface.model, "model", "");
     }
 }
 

@@ -121,9 +121,10 @@ impl<'a> Review<'a> {
     }
 
     /// A device that is provided as virtio instead.
-    pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str) {
+    /// `change`: what is different for the guest, as a clause behind that.
+    pub(super) fn substitute(&mut self, path: String, asked: &str, what: &str, change: &str) {
         let message = tame(
-            &format!("{what} {asked:?} is provided as virtio"),
+            &format!("{what} {asked:?} is provided as virtio{change}"),
             MAX_TEXT_CHARS,
         );
         if self.caps().is_some_and(|caps| caps.refuse_substitution) {

@@ -27,6 +27,15 @@ fn buses_and_models_other_than_virtio_are_substituted_with_a_warning() {
             "spec.domain.devices.interfaces[0].model"
         ]
     );
+    let messages = admitted.substituted.iter();
+    let messages: Vec<&str> = messages.map(|remark| remark.message.as_str()).collect();
+    assert_eq!(
+        messages,
+        [
+            "CD-ROM \"scratch\" is provided as virtio: it is a read-only disk, so there is no /dev/sr0; mount it by its label, or find it by its serial",
+            "model \"e1000e\" is provided as virtio"
+        ]
+    );
     assert_eq!(admitted.warnings.len(), 2);
     assert!(admitted.vmi.disks[1].read_only);
     let mut strict = caps();
