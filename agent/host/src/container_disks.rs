@@ -10,6 +10,7 @@ mod local;
 mod names;
 mod store;
 mod stored;
+mod turns;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -33,6 +34,7 @@ pub(crate) use import::Importer;
 use import::{Pull, Source, key};
 use names::Names;
 pub use stored::{RemoveImageError, StoreUsage, StoredImage};
+pub(crate) use turns::MakingTurns;
 
 /// The kubelet's pauses between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
@@ -435,13 +437,10 @@ impl ContainerDisks {
             Err(error) => {
                 let error = tame(&error, 1000);
                 tracing::warn!(image = name, error, "an image cannot be had");
-                let pause = FIRST_PAUSE
-                    .saturating_mul(1 << failures.min(8))
-                    .min(LONGEST_PAUSE);
                 Import::Failed {
                     error,
                     failures: failures.saturating_add(1),
-                    retry_at: Instant::now() + pause,
+                    retry_at: Instant::now() + pause_after(failures),
                     is_reported: false,
                 }
             }
@@ -453,6 +452,13 @@ impl ContainerDisks {
         // Entries are whole whatever happened to another holder of the lock.
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The pause after an attempt that failed behind so many others.
+fn pause_after(failures: u32) -> Duration {
+    FIRST_PAUSE
+        .saturating_mul(1 << failures.min(8))
+        .min(LONGEST_PAUSE)
 }
 
 /// Whether an import is over, after a moment at the latest.
@@ -495,5 +501,16 @@ fn pending(reason: &str, message: String) -> Failure {
         verdict: FailureClass::Pending,
         reason: reason.to_owned(),
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_from_ten_seconds_to_five_minutes() {
+        let seconds = [0, 1, 2, 3, 4, 5, 6, 100, u32::MAX].map(|it| pause_after(it).as_secs());
+        assert_eq!(seconds, [10, 20, 40, 80, 160, 300, 300, 300, 300]);
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use cache::{KernelCache, KernelCacheSettings, PackedKernel};
 pub(crate) use error::KernelError;
 use image::BootFiles;
 pub(crate) use image::open_layout;
-pub(crate) use layers::{LayerReading, find_in_archive, read_layers};
+pub(crate) use layers::{LayerReading, TakenFile, find_in_archive, read_layers};
 pub(crate) use lock::shared;
 
 /// Finds kernel and initrd of a VMI and unpacks the kernel where that is wanted and needed.

@@ -29,7 +29,7 @@ use tokio::task::AbortHandle;
 
 use crate::beneath::AllowedPaths;
 use crate::config::LinuxHostConfig;
-use crate::container_disks::{ContainerDisks, Importer};
+use crate::container_disks::{ContainerDisks, Importer, MakingTurns};
 use crate::dialer::Dialer;
 use crate::facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
@@ -185,6 +185,7 @@ impl LinuxHost {
                 turns: Turns::default(),
                 dialer: dialer.clone(),
             },
+            turns: MakingTurns::default(),
             limits: config.images,
             dir: images,
         });

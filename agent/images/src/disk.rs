@@ -15,7 +15,7 @@ mod probe;
 mod qcow2;
 mod source;
 
-pub use self::convert::{Converted, WriteAt, convert};
+pub use self::convert::{Converted, WriteAt, convert, data_runs};
 pub use self::error::DiskError;
 pub use self::format::{BackingInfo, ConvertLimits, DiskFormat, MAX_CHAIN};
 pub use self::info::{DiskInfo, Qcow2Info, disk_info};

@@ -12,6 +12,7 @@ mod layout;
 mod lookup;
 mod manifest;
 mod only_file;
+mod output;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -24,6 +25,8 @@ use self::budget::Budget;
 use self::layer::Layers;
 pub use self::layout::{LayoutDir, OciError, OciLimits};
 pub use self::manifest::ImageManifest;
+use self::only_file::OnlyFile;
+pub use self::output::Output;
 
 impl<F: Fn(&Path) -> io::Result<File>> LayoutDir for F {
     fn open(&self, relative: &Path) -> io::Result<Box<dyn Read>> {
@@ -41,11 +44,12 @@ pub enum ImageFile {
 }
 
 impl ImageManifest {
-    /// As [`Self::extract`], of a file whose name need not be known.
+    /// As [`Self::extract`], of a file whose name need not be known. Each layer is then read once, unless links or files of
+    /// several layers are in the way.
     ///
     /// # Errors
     /// See [`OciError`].
-    pub fn extract_file<D: LayoutDir, W: Write>(
+    pub fn extract_file<D: LayoutDir, W: Output>(
         &self,
         dir: &D,
         file: &ImageFile,
@@ -62,8 +66,13 @@ impl ImageManifest {
             limits,
             budget: &budget,
         };
-        let path = only_file::only_file_in(&layers, self.layers(), directory)?;
-        self.extract(dir, &path, output, limits)
+        match only_file::take_only_file(&layers, self.layers(), directory, output)? {
+            OnlyFile::Taken(bytes) => Ok(bytes),
+            OnlyFile::At(path) => {
+                output.restart().map_err(OciError::Write)?;
+                self.extract(dir, &path, output, limits)
+            }
+        }
     }
 
     /// Writes the file at `path` of the image, symlinks followed within it, to `output`.

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agent_images::disk::{DiskFormat, Layer, disk_info};
 use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciError, OciLimits, Window};
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +42,13 @@ pub(crate) struct Request {
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// The file is written, so many bytes.
-    Written(u64),
+    /// The file is written.
+    Written {
+        /// So large it is.
+        bytes: u64,
+        /// As a disk it is a raw one.
+        is_raw: bool,
+    },
     /// Why it cannot be done, with all causes.
     Refused(String),
     /// It does not fit.
@@ -85,7 +91,7 @@ fn serve() -> io::Result<()> {
         ..
     } = &request;
     let reply = match manifest.extract_file(&layers, file, &mut output, *limits) {
-        Ok(bytes) => Reply::Written(bytes),
+        Ok(bytes) => written(output.finish()?, bytes),
         Err(error) => {
             let message = chain(&error);
             match error {
@@ -97,6 +103,17 @@ fn serve() -> io::Result<()> {
         }
     };
     io::stdout().write_all(&serde_json::to_vec(&reply)?)
+}
+
+fn written(file: File, bytes: u64) -> Reply {
+    let layer = Layer {
+        name: String::new(),
+        reader: Box::new(file),
+        format: None,
+    };
+    // What is wrong with it shows when it is converted.
+    let is_raw = disk_info(layer).is_ok_and(|info| info.format == DiskFormat::Raw);
+    Reply::Written { bytes, is_raw }
 }
 
 /// The layers that came, by their paths.

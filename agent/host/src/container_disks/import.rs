@@ -13,10 +13,11 @@ use tokio::sync::watch;
 
 use super::collect::Collector;
 use super::local::{LIMITS, LocalImage};
+use super::turns::MakingTurns;
 use crate::disk_images::{ConvertBounds, DiskImage, DiskImageError, Draft, convert_images};
 use crate::failure::chain;
 use crate::helpers;
-use crate::kernels::{KernelError, LayerReading, read_layers};
+use crate::kernels::{KernelError, LayerReading, TakenFile, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
 use crate::room::{ImageStoreLimits, Room, RoomMaker};
@@ -27,6 +28,8 @@ const MAX_DISK_BYTES: u64 = 128 << 30;
 
 /// Longest that converting one disk may take.
 const LONGEST: Duration = Duration::from_secs(3600);
+
+const SECTOR_BYTES: u64 = 512;
 
 /// Where a disk is in an image when the spec does not say.
 const DISK_DIRECTORY: &str = "disk";
@@ -55,6 +58,7 @@ pub(crate) struct Importer {
     /// The program that carries out hidden subcommands.
     pub(crate) helper: PathBuf,
     pub(crate) puller: Puller,
+    pub(crate) turns: MakingTurns,
     /// How full their file system may become.
     pub(crate) limits: ImageStoreLimits,
 }
@@ -76,10 +80,15 @@ impl Importer {
         unwanted: impl Future<Output = ()>,
     ) -> Result<String, String> {
         self.collect().await?;
-        let (manifest, (layers, windows), is_ours) = match source {
+        let opened = match source {
             Source::Local(image) => {
-                let layers = image.layers.files().map_err(|error| error.to_string())?;
-                (image.manifest, layers, false)
+                let (files, windows) = image.layers.files().map_err(|error| error.to_string())?;
+                OpenedLayers {
+                    manifest: image.manifest,
+                    files,
+                    windows,
+                    are_ours: false,
+                }
             }
             Source::Registry(pull) => {
                 let tell = |bytes, of| {
@@ -99,36 +108,78 @@ impl Importer {
                 };
                 match pulled.map_err(|error| chain(&error))? {
                     PulledImage::Kept(digest) => return Ok(digest),
-                    PulledImage::Layers { manifest, layers } => {
-                        (manifest, (layers, Vec::new()), true)
-                    }
+                    PulledImage::Layers { manifest, layers } => OpenedLayers {
+                        manifest,
+                        files: layers,
+                        windows: Vec::new(),
+                        are_ours: true,
+                    },
                 }
             }
         };
-        let digest = manifest.digest();
-        let place = self.place(&key(&digest, path.as_deref()));
-        let file = match path {
-            Some(path) => ImageFile::At(path),
-            None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
-        };
+        self.make_disk(opened, path).await
+    }
+
+    /// Makes the disk of layers that are at hand. Returns the digest of the manifest.
+    async fn make_disk(
+        &self,
+        opened: OpenedLayers,
+        path: Option<PathBuf>,
+    ) -> Result<String, String> {
+        let digest = opened.manifest.digest();
+        let key = key(&digest, path.as_deref());
+        let place = self.place(&key);
+        let _turn = self.turns.take(&key).await;
+        // All that was pulled has the digests that the manifest gives.
+        if opened.are_ours && place.exists() {
+            self.puller.forget(&opened.manifest);
+            return Ok(digest);
+        }
         self.collect().await?;
         // The disk may well be larger than its layers, but hardly smaller.
-        let packed = sizes(&layers).map_err(|error| error.to_string())?;
+        let packed = opened.bytes().map_err(|error| error.to_string())?;
         let room = self.make_room(packed).await?;
-        let layers = (&layers[..], &windows[..]);
-        let taken_out = self.take_out(&manifest, file, layers, &place, room).await;
-        let taken_out = match taken_out {
+        let (draft, taken) = match self.take_out(&opened, path, &place, room).await {
             Err(error @ KernelError::Full { .. }) => {
                 self.make_room(room.left().saturating_mul(2)).await?;
                 return Err(chain(&error));
             }
             other => other.map_err(|error| chain(&error))?,
         };
+        let OpenedLayers {
+            manifest,
+            files,
+            are_ours,
+            ..
+        } = opened;
+        drop(files);
+        if taken.is_raw {
+            let named = on_thread(move || name_raw(draft, taken.bytes, &place)).await;
+            let named = named.map_err(|error| error.to_string())?;
+            named.map_err(|error| format!("the disk cannot be kept: {error}"))?;
+        } else {
+            let needed = packed.saturating_add(taken.bytes);
+            // An attempt that fails begins anew then, but it fails less often.
+            if are_ours && self.make_room(0).await?.left() < needed {
+                self.puller.forget(&manifest);
+            }
+            self.convert(&digest, draft, place).await?;
+        }
+        if are_ours {
+            self.puller.forget(&manifest);
+        }
+        tracing::info!(digest, "the disk of an image was made");
+        Ok(digest)
+    }
+
+    /// Converts what was taken out of an image.
+    async fn convert(&self, digest: &str, draft: Draft, place: PathBuf) -> Result<(), String> {
         let name = format!("the disk of {digest}");
+        let room = self.make_room(0).await?;
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
         let converted = on_thread(move || {
-            let converted = convert(&name, &taken_out, &place, room);
+            let converted = convert(&name, &draft, &place, room);
             // The child was waited for, or could not be started.
             drop(memory);
             converted
@@ -137,11 +188,7 @@ impl Importer {
         if let Err(DiskImageError::NoSpace(..)) = &converted {
             self.make_room(room.left().saturating_mul(2)).await?;
         }
-        converted.map_err(|error| chain(&error))?;
-        if is_ours {
-            self.puller.forget(&manifest);
-        }
-        Ok(digest)
+        converted.map_err(|error| chain(&error))
     }
 
     pub(super) fn collector(&self) -> Collector {
@@ -178,38 +225,66 @@ impl Importer {
     /// The disk's file as the image has it.
     async fn take_out(
         &self,
-        manifest: &ImageManifest,
-        file: ImageFile,
-        (layers, windows): (&[File], &[Window]),
+        opened: &OpenedLayers,
+        path: Option<PathBuf>,
         place: &Path,
         room: Room,
-    ) -> Result<Draft, KernelError> {
+    ) -> Result<(Draft, TakenFile), KernelError> {
+        let file = match path {
+            Some(path) => ImageFile::At(path),
+            None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
+        };
         ensure_private_dir(&self.dir)?;
         ensure_private_dir(&self.dir.join("sha256"))?;
         let draft = Draft::new(&place.with_extension("layers"))?;
-        let location = manifest.digest();
+        let location = opened.manifest.digest();
         let reading = LayerReading {
             helper: &self.helper,
             location: &location,
-            windows,
+            windows: &opened.windows,
             limits: LIMITS,
             longest: LONGEST,
             reserve_bytes: room.reserve_bytes,
         };
         let memory = helpers::READ_LAYERS.granted(None).await?;
-        let files = (layers, draft.file());
-        read_layers(&reading, manifest, file, files, memory).await?;
-        Ok(draft)
+        let files = (&opened.files[..], draft.file());
+        let taken = read_layers(&reading, &opened.manifest, file, files, memory).await?;
+        Ok((draft, taken))
     }
 }
 
-/// What files take of their file systems.
-fn sizes(files: &[File]) -> io::Result<u64> {
-    let mut sum = 0_u64;
-    for file in files {
-        sum = sum.saturating_add(file.metadata()?.len());
+/// Layers that can be read, the lowest first.
+struct OpenedLayers {
+    manifest: ImageManifest,
+    files: Vec<File>,
+    /// Where each is in its file; none: they are whole files.
+    windows: Vec<Window>,
+    /// They were pulled, and go when the disk is made.
+    are_ours: bool,
+}
+
+impl OpenedLayers {
+    /// What all layers have together, packed.
+    fn bytes(&self) -> io::Result<u64> {
+        // All layers of an archive are within one file.
+        let files = if self.windows.is_empty() {
+            &self.files[..]
+        } else {
+            self.files.get(..1).unwrap_or_default()
+        };
+        let mut sum = 0_u64;
+        for file in files {
+            sum = sum.saturating_add(file.metadata()?.len());
+        }
+        Ok(sum)
     }
-    Ok(sum)
+}
+
+/// What was taken out is the disk itself.
+fn name_raw(draft: Draft, bytes: u64, place: &Path) -> io::Result<()> {
+    // Disks have whole sectors.
+    draft.file().set_len(bytes.next_multiple_of(SECTOR_BYTES))?;
+    draft.moved_to(place).finish(true)
 }
 
 /// Makes a raw, sparse disk of a file that may be a qcow2.

@@ -67,6 +67,12 @@ impl Draft {
         self.file.try_clone()
     }
 
+    /// The same file for another place in the same directory.
+    pub(crate) fn moved_to(mut self, place: &Path) -> Self {
+        place.clone_into(&mut self.place);
+        self
+    }
+
     /// Syncs the file and gives it its name. Something that has the name already is replaced in one step
     /// if `replace` says so; otherwise it stays.
     ///

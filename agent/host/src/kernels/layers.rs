@@ -159,6 +159,14 @@ pub(crate) struct LayerReading<'a> {
     pub(crate) reserve_bytes: u64,
 }
 
+/// A file that was taken out of layers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TakenFile {
+    pub(crate) bytes: u64,
+    /// As a disk it is a raw one.
+    pub(crate) is_raw: bool,
+}
+
 /// Has a child take one file out of layers, which are those of the manifest.
 pub(crate) async fn read_layers(
     reading: &LayerReading<'_>,
@@ -166,7 +174,7 @@ pub(crate) async fn read_layers(
     file: ImageFile,
     (layers, output): (&[File], &File),
     memory: Memory,
-) -> Result<(), KernelError> {
+) -> Result<TakenFile, KernelError> {
     let failed = |message: String| KernelError::Layers {
         location: reading.location.to_owned(),
         message,
@@ -193,7 +201,9 @@ pub(crate) async fn read_layers(
         .await?
         .ok_or_else(|| failed(format!("it took more than {:?}", reading.longest)))?;
     match serde_json::from_slice(&reply) {
-        Ok(LayersReply::Written(_)) if status.success() => Ok(()),
+        Ok(LayersReply::Written { bytes, is_raw }) if status.success() => {
+            Ok(TakenFile { bytes, is_raw })
+        }
         Ok(LayersReply::Refused(message)) => Err(failed(message)),
         Ok(LayersReply::Full(message)) => Err(KernelError::Full {
             location: reading.location.to_owned(),

@@ -108,7 +108,7 @@ pub fn convert<W: WriteAt>(
         let now = buffer.get_mut(..index(wanted)).unwrap_or_default();
         chain.read(at, now)?;
         let lead = index(at % BLOCK_BYTES as u64);
-        for (offset, bytes) in data(now, lead) {
+        for (offset, bytes) in data_runs(now, lead) {
             let offset = at + offset as u64;
             output.write_all_at(bytes, offset).map_err(failed(offset))?;
             written_bytes += bytes.len() as u64;
@@ -123,8 +123,9 @@ pub fn convert<W: WriteAt>(
 }
 
 /// The runs of blocks that are not zero, with their offsets in `bytes`, of which the first lies `lead`
-/// bytes behind a block's start.
-fn data(bytes: &[u8], lead: usize) -> Vec<(usize, &[u8])> {
+/// bytes behind a block's start, at a multiple of 4 KiB.
+#[must_use]
+pub fn data_runs(bytes: &[u8], lead: usize) -> Vec<(usize, &[u8])> {
     const ZERO: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
     let mut runs: Vec<(usize, usize)> = Vec::new();
     let mut at = 0;

@@ -13,6 +13,9 @@ use crate::bounded::{BoundedReader, is_limit};
 /// Longest path and longest set of extended attributes of one entry.
 const MAX_EXTENSION_BYTES: u64 = 64 << 10;
 
+/// What is copied at once.
+const COPY_BYTES: usize = 256 << 10;
+
 /// Type of an entry of a layer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -66,25 +69,34 @@ impl<D: LayoutDir> Layers<'_, D> {
         index: u64,
         output: &mut W,
     ) -> Result<u64, OciError> {
-        let limit = self.limits.file_bytes;
         let mut written = None;
         self.walk(layer, &mut |entry, data| {
-            let Kind::File { size } = entry.kind else {
-                return Ok(());
-            };
-            if entry.index != index {
-                return Ok(());
+            if let Kind::File { size } = entry.kind
+                && entry.index == index
+            {
+                written = Some(self.take(&entry.path, size, data, output)?);
             }
-            if size > limit {
-                return Err(OciError::TooLarge {
-                    what: format!("the file {}", entry.path.display()),
-                    limit,
-                });
-            }
-            written = Some(copy(data, output)?);
             Ok(())
         })?;
         written.ok_or_else(|| OciError::NotFound(layer.digest.text()))
+    }
+
+    /// Writes the data of the entry that is being visited, whose path and size these are.
+    pub(super) fn take<W: Write>(
+        &self,
+        path: &Path,
+        size: u64,
+        data: &mut dyn Read,
+        output: &mut W,
+    ) -> Result<u64, OciError> {
+        let limit = self.limits.file_bytes;
+        if size > limit {
+            return Err(OciError::TooLarge {
+                what: format!("the file {}", path.display()),
+                limit,
+            });
+        }
+        copy(data, output)
     }
 }
 
@@ -277,21 +289,22 @@ pub(super) fn plain_path(bytes: &[u8]) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// Like [`io::copy`], with reading and writing told apart.
+/// Like [`io::copy`], with reading and writing told apart. All writes but the last are of one size, so that they begin at
+/// multiples of it and whoever writes them can recognize whole blocks of zeros.
 fn copy<W: Write>(data: &mut dyn Read, output: &mut W) -> Result<u64, OciError> {
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = Vec::with_capacity(COPY_BYTES);
     let mut total = 0;
     loop {
-        let count = data.read(&mut buffer).map_err(|source| OciError::Read {
+        buffer.clear();
+        let read = data.take(COPY_BYTES as u64).read_to_end(&mut buffer);
+        let count = read.map_err(|source| OciError::Read {
             file: String::new(),
             source,
         })?;
         if count == 0 {
             return Ok(total);
         }
-        output
-            .write_all(buffer.get(..count).unwrap_or_default())
-            .map_err(OciError::Write)?;
+        output.write_all(&buffer).map_err(OciError::Write)?;
         total += count as u64;
     }
 }
