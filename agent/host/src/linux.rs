@@ -192,6 +192,7 @@ impl LinuxHost {
         container_disks
             .remove_half_written()
             .map_err(StartHostError::StateDirectory)?;
+        container_disks.collect_now_and_then();
         let host = Self {
             memory: Mutex::new(Memory {
                 users,

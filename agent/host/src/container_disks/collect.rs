@@ -275,7 +275,7 @@ mod tests {
         let full = collector(free.free_bytes * 2);
         assert_eq!(full.make_room(8 << 20).unwrap().left(), 0);
         assert!(there("old.raw") && there("newest.raw"));
-        // Others write to this file system meanwhile, so that what went is all that can be told.
+        // Others write to this file system meanwhile, so that only what went is certain.
         full.make_room(1 << 20).unwrap();
         assert!(!there("old.raw") && there("held.raw") && !there("newest.raw"));
         assert!(collector(0).make_room(1).unwrap().left() > 0);

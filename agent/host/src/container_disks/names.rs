@@ -35,6 +35,27 @@ impl Names {
         fs::rename(&draft, &file)
     }
 
+    /// Removes notes on images of which nothing is kept: callers choose the names, so that notes would take space without bound.
+    pub(super) fn prune(&self, is_kept: impl Fn(&str) -> bool) -> io::Result<()> {
+        let Some(entries) = absent_is_none(fs::read_dir(&self.0))? else {
+            return Ok(());
+        };
+        for entry in entries {
+            let path = entry?.path();
+            // One that is being written has another extension.
+            if path.extension().is_some() {
+                continue;
+            }
+            let Some(text) = absent_is_none(fs::read_to_string(&path))? else {
+                continue;
+            };
+            if !parse(&text).is_some_and(|(digest, _)| is_kept(&digest)) {
+                absent_is_none(fs::remove_file(&path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// What people call images: digest and name of each.
     pub(super) fn called(&self) -> io::Result<Vec<(String, String)>> {
         let mut called = Vec::new();
@@ -90,8 +111,17 @@ mod tests {
         assert_eq!(names.called().unwrap(), called);
         // As earlier releases wrote it.
         fs::write(names.file("y"), &digest).unwrap();
-        assert_eq!(names.digest("y").unwrap(), Some(digest));
+        assert_eq!(names.digest("y").unwrap(), Some(digest.clone()));
         fs::write(names.file("y"), "").unwrap();
         assert_eq!(names.digest("y").unwrap(), None);
+        // What says nothing goes, and what is said of images that are gone.
+        let gone = format!("sha256:{}", "b".repeat(64));
+        names.note("z", &gone, "registry.example/z:1").unwrap();
+        names.prune(|kept| kept == digest).unwrap();
+        assert_eq!(names.digest("x").unwrap(), Some(digest));
+        assert!(!names.file("y").exists() && !names.file("z").exists());
+        Names(directory.path().join("absent"))
+            .prune(|_| false)
+            .unwrap();
     }
 }

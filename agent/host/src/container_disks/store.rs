@@ -1,9 +1,12 @@
 //! What is kept of images: to be shown, and removed by hand.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::statvfs::statvfs;
 
@@ -11,6 +14,10 @@ use super::ContainerDisks;
 use super::collect::{by_age, is_in_use, remove_unused, size_of};
 use super::stored::{RemoveImageError, StoreUsage, StoredImage};
 use crate::layout::absent_is_none;
+use crate::work::on_thread;
+
+/// As often as the kubelet does it.
+const COLLECT_EVERY: Duration = Duration::from_secs(300);
 
 impl ContainerDisks {
     /// All disks that are kept, the one used last first.
@@ -74,6 +81,7 @@ impl ContainerDisks {
                 removed.push(image);
             }
         }
+        self.prune_names()?;
         Ok(removed)
     }
 
@@ -101,7 +109,43 @@ impl ContainerDisks {
                 bytes += size;
             }
         }
+        if !is_dry {
+            self.prune_names()?;
+        }
         Ok((removed, layers, bytes))
+    }
+
+    /// Keeps the water marks also while nobody wants another image: guests' overlays grow beside those that nobody has. It
+    /// ends with the disks.
+    pub(crate) fn collect_now_and_then(self: &Arc<Self>) {
+        let disks = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(COLLECT_EVERY).await;
+                let Some(disks) = disks.upgrade() else { return };
+                let collected = on_thread(move || {
+                    let removed = disks.importer.collector().collect()?;
+                    disks.prune_names()?;
+                    Ok::<_, io::Error>(removed)
+                });
+                match collected.await.and_then(|collected| collected) {
+                    Ok(0) => {}
+                    Ok(removed) => {
+                        tracing::info!(removed, "disks of images that no guest has were removed");
+                    }
+                    Err(error) => tracing::warn!(%error, "no room can be made for images"),
+                }
+            }
+        });
+    }
+
+    fn prune_names(&self) -> io::Result<()> {
+        let kept = by_age(&self.disks())?;
+        let kept: HashSet<String> = kept.iter().map(|kept| key_of(&kept.path).0).collect();
+        self.names.prune(|digest| {
+            let digits = digest.rsplit(':').next().unwrap_or(digest);
+            kept.contains(digits)
+        })
     }
 
     /// What the store takes, and what its file system has.
