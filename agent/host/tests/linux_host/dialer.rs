@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 
 use crate::support::{HostDirs, Outcome, trial};
 
-const NODE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub const NODE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How long the kernel may take to end a process.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -35,7 +35,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// The namespace of the tests has nothing that is up.
-async fn raise_loopback() {
+pub async fn raise_loopback() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }

@@ -13,6 +13,7 @@ mod kernels;
 mod launcher;
 mod namespaces;
 mod network;
+mod pulls;
 mod support;
 mod vmm;
 mod vsock;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         launcher::trials(),
         namespaces::trials(),
         network::trials(),
+        pulls::trials(),
         guest::trials(),
         vmm::trials(),
         vsock::trials(),

@@ -1,0 +1,122 @@
+//! The child that pulls an image, as the kernel shows it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage};
+use agent_host::{ImageStore, LinuxHost, RegistryHost, RegistrySettings};
+use libtest_mimic::Trial;
+use tokio::net::TcpListener;
+
+use crate::dialer::{NODE, PATIENCE, raise_loopback};
+use crate::support::{HostDirs, Outcome, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![trial(
+        "the_child_that_pulls_has_no_rights_no_network_and_no_files",
+        confined,
+    )]
+}
+
+/// The child of this process that pulls, once it has given up its rights.
+fn puller() -> Option<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    let children = tasks.filter_map(|task| {
+        // A thread may have ended.
+        std::fs::read_to_string(task.ok()?.path().join("children")).ok()
+    });
+    let children: Vec<String> = children.collect();
+    let mut pids = children.iter().flat_map(|pids| pids.split_whitespace());
+    let found = pids.find(|pid| {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        words.is_ok_and(|words| words.contains("pull-image")) && field(pid, "Seccomp:") == "2"
+    });
+    found.map(str::to_owned)
+}
+
+fn field(pid: &str, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let status = status.unwrap_or_default();
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    let words = value.unwrap_or_default().split_whitespace();
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn expect_no_rights(pid: &str) {
+    assert_eq!(field(pid, "NoNewPrivs:"), "1");
+    assert_eq!(field(pid, "CapEff:"), "0000000000000000");
+    let proc = Path::new("/proc").join(pid);
+    // Beside the standard ones it has what its runtime needs, and connections.
+    for entry in std::fs::read_dir(proc.join("fd")).unwrap() {
+        let entry = entry.unwrap();
+        let number: u32 = entry.file_name().to_str().unwrap().parse().unwrap();
+        let file = std::fs::read_link(entry.path()).unwrap();
+        // This program may have been started with devices, for messages.
+        let is_file = file.is_absolute() && !file.starts_with("/dev");
+        assert!(number <= 2 || !is_file, "{}", file.display());
+    }
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    for ids in ["Uid:", "Gid:"] {
+        assert_eq!(field(pid, ids), ["65534"; 4].join(" "), "{ids}");
+    }
+    for namespace in ["net", "mnt", "ipc"] {
+        let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
+        assert_ne!(of(pid), of("self"), "{namespace}");
+    }
+    let limits = std::fs::read_to_string(proc.join("limits")).unwrap();
+    let mut rows = limits.lines();
+    let space = rows.find(|row| row.starts_with("Max address space"));
+    assert!(
+        space.unwrap().contains(&(128 << 20).to_string()),
+        "{limits}"
+    );
+}
+
+async fn confined() -> Outcome {
+    raise_loopback().await;
+    let dirs = HostDirs::new();
+    // It is connected, and never answered.
+    let registry = TcpListener::bind(NODE).await?;
+    let name = registry.local_addr()?.to_string();
+    let mut config = dirs.config();
+    let insecure = RegistryHost {
+        insecure: true,
+        ..RegistryHost::default()
+    };
+    config.registries = RegistrySettings {
+        hosts: BTreeMap::from([(name.clone(), insecure)]),
+    };
+    let host = LinuxHost::start(config).await?;
+    let disk = ContainerDisk {
+        name: format!("{name}/vm/disk:1"),
+        image: ContainerImage::Registry(RegistryImage {
+            registry: name,
+            repository: String::from("vm/disk"),
+            reference: String::from("1"),
+        }),
+        path: None,
+        pull: PullPolicy::IfNotPresent,
+        pull_secret: None,
+        credentials: None,
+    };
+    let namespace: Namespace = "default".parse().map_err(|()| "no namespace")?;
+    host.pull_image(&namespace, &disk)
+        .await
+        .map_err(|failure| format!("{failure:?}"))?;
+    let (_connection, _) = tokio::time::timeout(PATIENCE, registry.accept()).await??;
+    let found = async {
+        loop {
+            if let Some(pid) = puller() {
+                return pid;
+            }
+            // Nothing reports that it has given up its rights.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let pid = tokio::time::timeout(PATIENCE, found).await?;
+    expect_no_rights(&pid);
+    Ok(())
+}
