@@ -43,6 +43,7 @@ pub(crate) struct Metrics {
     transitions: Histograms,
     since_creation: Histograms,
     since_deletion: Histograms,
+    rules_restored: Family<Labels, Counter>,
     reload_is_good: Gauge,
     reloaded_at: Gauge<f64, std::sync::atomic::AtomicU64>,
     pub(crate) spans: SpanCounts,
@@ -75,6 +76,7 @@ impl Metrics {
             transitions: Family::new_with_constructor(phases),
             since_creation: Family::new_with_constructor(phases),
             since_deletion: Family::new_with_constructor(phases),
+            rules_restored: Family::default(),
             reload_is_good: Gauge::default(),
             reloaded_at: Gauge::default(),
             spans: SpanCounts::default(),
@@ -158,6 +160,11 @@ impl Metrics {
 
     fn register_configuration(&mut self) {
         let registry = &mut self.registry;
+        registry.register(
+            "kvmlet_network_rules_restored",
+            "How often rules of nftables for guests were put right after somebody else had changed them, by table",
+            self.rules_restored.clone(),
+        );
         registry.register(
             "kvmlet_config_last_reload_successful",
             "Whether the configuration was valid when it was last read",
@@ -243,6 +250,12 @@ impl Metrics {
         } else {
             self.commit_failures.inc();
         }
+    }
+
+    /// A table of nftables was put right.
+    pub(crate) fn restored(&self, table: &str) {
+        let labels = vec![("table", table.to_owned())];
+        self.rules_restored.get_or_create(&labels).inc();
     }
 
     /// The configuration was read, and was right or wrong.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_host::{Dialer, LinuxHost, NodeFacts};
+use agent_host::{Dialer, LinuxHost, NodeFacts, Restored};
 use agent_objects::Kinds;
 use agent_sources::manifests::ManifestSource;
 use agent_sources::{ControlPlane, serve};
@@ -105,14 +105,30 @@ async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle
     }
 }
 
-/// Starts what looks after leases, drains and objects without an actor.
-fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 3] {
+/// Starts what looks after leases, drains, objects without an actor, and rules for guests.
+fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 4] {
     let stopped = || stopped(agent.actors.stopping());
     [
         tokio::spawn(agent.clone().run_leases(stopped())),
         tokio::spawn(agent.clone().run_drains(stopped())),
         tokio::spawn(agent.clone().run_controllers(stopped())),
+        tokio::spawn(keep_rules(agent.clone(), stopped())),
     ]
+}
+
+/// Has rules of nftables for guests be what they are to be.
+async fn keep_rules(agent: Agent<LinuxHost>, shutdown: impl Future<Output = ()>) {
+    let kept = agent.host.keep_rules(|Restored { table, what }| {
+        warn!(
+            table,
+            what, "somebody changed rules for guests: they are put right"
+        );
+        agent.metrics.restored(table);
+    });
+    tokio::select! {
+        () = kept => {}
+        () = shutdown => {}
+    }
 }
 
 /// Has the kernel kill this agent before any guest where memory runs out.

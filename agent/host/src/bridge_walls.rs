@@ -12,8 +12,8 @@ use agent_plan::JudgedAddresses;
 
 pub(crate) use self::card::{Card, read, write};
 use crate::netfilter::{
-    Batch, Chain, ChainKind, Comparison, Family, Field, Hook, Netfilter, Part, Rule, Set, Table,
-    Value, Verdict,
+    Batch, Chain, ChainKind, Comparison, Difference, Family, Field, Hook, Netfilter, Part,
+    Restored, Rule, Set, Table, Value, Verdict,
 };
 use crate::pod::chains::{ARP, ICMPV6, IPV4, IPV6, UDP, base, refuse, refused};
 use crate::taps;
@@ -57,23 +57,22 @@ const ECHO_REPLY: u8 = 129;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const REDIRECT: u8 = 137;
 
-/// Makes the table what it is to be, with the cards of all guests that run. Without any, a table that is not there is not made.
-pub(crate) fn prepare(cards: &[Card]) -> io::Result<()> {
+/// Makes the table what it is to be, with the cards of all guests that run. Without any, a table that is not there is not made. The
+/// answer says in words what was not as it is wanted.
+pub(crate) fn restore(cards: &[Card]) -> io::Result<Option<Restored>> {
     let netfilter = Netfilter::open()?;
-    let present = netfilter.comment_of(Family::Bridge, TABLE)?;
-    if present.is_none() && cards.is_empty() {
-        return Ok(());
-    }
     let table = table(cards);
     let mut batch = Batch::default();
-    if present.as_ref() == Some(&table.comment) {
-        table.refill(&mut batch);
+    let difference = table.restore(&netfilter, &mut batch)?;
+    if difference == Difference::Missing && cards.is_empty() {
+        return Ok(None);
+    }
+    if !difference.is_whole() {
         let runs = |tap: &str| cards.iter().any(|card| card.tap == tap);
         addresses::forget(&netfilter, (&mut batch, TABLE), |tap| !runs(tap))?;
-    } else {
-        table.replace(&mut batch);
     }
-    netfilter.commit(batch)
+    netfilter.commit(batch)?;
+    Ok(Restored::of(&table, &difference))
 }
 
 /// Has the rules see frames to groups of links, too.

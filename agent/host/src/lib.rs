@@ -65,6 +65,7 @@ pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_prog
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use machine_config::DebugPorts;
+pub use netfilter::Restored;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::PodNetworkConfig;

@@ -12,6 +12,7 @@ mod look;
 mod pod;
 mod probe;
 mod release;
+mod rules;
 mod start;
 mod talk;
 mod timeline;

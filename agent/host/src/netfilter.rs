@@ -6,16 +6,23 @@
 mod attributes;
 mod batch;
 mod chain;
+mod dump;
 mod expression;
 mod kinds;
+mod present;
+mod restore;
 mod set;
 mod table;
 #[cfg(test)]
 pub(crate) mod tests;
+mod watch;
 
 pub(crate) use self::batch::{Batch, Netfilter, TableName};
 pub(crate) use self::chain::{Base, Chain};
 pub(crate) use self::expression::{Comparison, Part, Rule};
 pub(crate) use self::kinds::{ChainKind, Family, Hook, Verdict};
+pub(crate) use self::restore::Difference;
+pub use self::restore::Restored;
 pub(crate) use self::set::{Field, Set, Value};
 pub(crate) use self::table::Table;
+pub(crate) use self::watch::RuleWatch;

@@ -31,7 +31,9 @@ pub use config::PodNetworkConfig;
 pub(crate) use file::PodFile;
 pub(crate) use names::{BRIDGE_ADDRESS, TAP, mark_of};
 pub(crate) use namespace::Namespace;
-pub(crate) use node::{change_member, prepare_node, tidy_node};
+pub(crate) use node::{
+    change_member, prepare_node, remove_former_gateways, restore_tables, tidy_node,
+};
 pub(crate) use own_address::speaks_ipv6_alone;
 pub(crate) use plan::{PodPlan, PodPlan6};
 pub(crate) use responder::{DhcpGuest, Responder};

@@ -216,12 +216,12 @@ fn make_bridge() {
 fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_no_addresses() {
     in_a_namespace(async || {
         // Nothing is made for guests that there are not.
-        prepare(&[]).unwrap();
+        restore(&[]).unwrap();
         assert!(!node("nft list tables").contains("kvmlet-networks"));
         make_bridge();
         let mut liar = Guest::new("kv0000000007n0", LIAR).await;
         let mut neighbour = Guest::new("kv0000000008n0", NEIGHBOUR).await;
-        prepare(std::slice::from_ref(&neighbour.card)).unwrap();
+        restore(std::slice::from_ref(&neighbour.card)).unwrap();
         show_all_frames(std::slice::from_ref(&liar.card))
             .await
             .unwrap();
@@ -257,7 +257,7 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
         liar.send(&ethernet(NEIGHBOUR, &TYPE_ARP, &arp(NEIGHBOUR)));
         wait("another's tap", || neighbour.received() > 0);
         // An agent that starts anew fills in who runs.
-        prepare(&[liar.card.clone(), neighbour.card.clone()]).unwrap();
+        restore(&[liar.card.clone(), neighbour.card.clone()]).unwrap();
         let before = dropped();
         liar.send(&ethernet(NEIGHBOUR, &TYPE_ARP, &arp(NEIGHBOUR)));
         wait("the walls again", || dropped() > before);

@@ -10,6 +10,7 @@ use super::pod::is_over;
 use crate::bridge_walls::{self, Card};
 use crate::failure::{chain, retry};
 use crate::layout::PathUid;
+use crate::netfilter::Restored;
 use crate::taps;
 
 const NOT_READY: &str = "NetworkNotReady";
@@ -35,7 +36,7 @@ impl LinuxHost {
             if *prepared {
                 bridge_walls::change(&cards, true)
             } else {
-                bridge_walls::prepare(&self.cards_of_guests()?)
+                bridge_walls::restore(&self.cards_of_guests()?).map(drop)
             }
         };
         let walled = walled();
@@ -94,7 +95,9 @@ impl LinuxHost {
         let mut prepared = self.bridges_prepared.lock().await;
         let cards = self.cards_of_guests();
         let done = cards.and_then(|cards| {
-            bridge_walls::prepare(&cards)?;
+            if let Some(Restored { table, what }) = bridge_walls::restore(&cards)? {
+                tracing::info!(table, what, "a table of nftables is made what it is to be");
+            }
             Ok(!cards.is_empty())
         });
         match done {
@@ -105,6 +108,16 @@ impl LinuxHost {
                 "the rules for bridges are as an earlier agent left them"
             ),
         }
+    }
+
+    /// Makes the table that judges guests here what it is to be, once it is there; the answer is what somebody changed.
+    pub(super) async fn restore_bridge_walls(&self) -> io::Result<Option<Restored>> {
+        // A guest whose note is written meanwhile is let in behind this.
+        let prepared = self.bridges_prepared.lock().await;
+        if !*prepared {
+            return Ok(None);
+        }
+        bridge_walls::restore(&self.cards_of_guests()?)
     }
 
     /// What the notes of VMMs say that live. One that was left out would not be judged, so a note that cannot be read is an

@@ -13,6 +13,7 @@ use crate::facility::Wake;
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
 use crate::layout::PathUid;
+use crate::netfilter::Restored;
 use crate::pod::{
     self, DhcpGuest, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6,
 };
@@ -79,6 +80,21 @@ impl LinuxHost {
             // The next guest that starts has it tried again, and says so.
             Err(why) => tracing::warn!(why, "the pod network is as an earlier agent left it"),
         }
+    }
+
+    /// Makes the node's tables what they are to be, once they are there; the answer is what somebody changed. The gateway of a
+    /// former network goes with the last guest of it.
+    pub(super) async fn restore_pod_rules(&self) -> io::Result<Vec<Restored>> {
+        // A guest whose note is written meanwhile is let in behind this.
+        let prepared = self.pod_prepared.lock().await;
+        let Some(config) = prepared.as_ref() else {
+            return Ok(Vec::new());
+        };
+        let members = self.members_of_pod_network()?;
+        if let Err(error) = pod::remove_former_gateways(config, &members).await {
+            tracing::warn!(error = chain(&error), "a former gateway stays");
+        }
+        pod::restore_tables(config, &members)
     }
 
     /// Guests whose VMMs live and are joined to the pod network, as their notes say. One that was left out would be cut

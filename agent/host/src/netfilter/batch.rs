@@ -17,7 +17,7 @@ const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 const NFTABLES: u16 = 10;
 
-const NEW_TABLE: u16 = 0;
+pub(super) const NEW_TABLE: u16 = 0;
 const DELETE_TABLE: u16 = 2;
 const NEW_CHAIN: u16 = 3;
 const NEW_RULE: u16 = 6;
@@ -32,19 +32,8 @@ const EXCLUSIVE: u16 = 0x200;
 const CREATE: u16 = 0x400;
 const APPEND: u16 = 0x800;
 
-/// `NLM_F_DUMP`, and in answers `NLM_F_DUMP_INTR`.
-const DUMP: u16 = 0x300;
-const INTERRUPTED: u16 = 0x10;
-
-/// How often a set is read that changes while it is read.
-const DUMPS: u32 = 5;
-
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const HEADER_BYTES: usize = 16;
-
-/// The kernel fills buffers of up to 32 KiB when it answers at length.
-const MAX_ANSWER: usize = 32 << 10;
+pub(super) const ERROR: u16 = 2;
+pub(super) const HEADER_BYTES: usize = 16;
 
 /// Elements that go with one message: an attribute has at most 64 KiB.
 const ELEMENTS: usize = 500;
@@ -54,13 +43,12 @@ const CONCATENATED: u32 = 0x80;
 /// `NFT_SET_EVAL`
 const LEARNING: u32 = 0x20;
 
-const GET_TABLE: u16 = 1;
-const TABLE_USERDATA: u16 = 6;
+pub(super) const GET_TABLE: u16 = 1;
+pub(super) const TABLE_USERDATA: u16 = 6;
+/// `NFTA_RULE_USERDATA`
+pub(super) const RULE_USERDATA: u16 = 7;
 
-const GET_ELEMENTS: u16 = 13;
-/// `NFTA_SET_ELEM_LIST_ELEMENTS`, then in each `NFTA_SET_ELEM_KEY` and `NFTA_DATA_VALUE`: the way to an element itself.
-const TO_ELEMENTS: u16 = 3;
-const TO_KEY: [u16; 2] = [1, 1];
+pub(super) const GET_ELEMENTS: u16 = 13;
 /// `NFTA_SET_USERDATA`, with `NFTNL_UDATA_SET_KEYBYTEORDER` in it.
 const SET_USERDATA: u16 = 13;
 const HOST_ORDER: u32 = 1;
@@ -76,7 +64,7 @@ pub(crate) type TableName<'a> = (Family, &'a str);
 /// Messages of one transaction.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     sequence: u32,
     /// Where the flags of the last message are: it alone is acknowledged.
     last_flags: Option<usize>,
@@ -135,6 +123,7 @@ impl Batch {
         attributes.text(1, table);
         attributes.text(2, chain);
         attributes.nested(4, |list| rule.encode(list));
+        attributes.bytes(RULE_USERDATA, &rule.mark());
         self.message(NEW_RULE, CREATE | APPEND, family, &attributes);
     }
 
@@ -181,17 +170,14 @@ impl Batch {
         self.elements((DELETE_ELEMENTS, 0), table, set, all);
     }
 
-    /// Takes all elements of a set away.
-    pub(crate) fn empty_set(&mut self, (family, table): TableName<'_>, set: &str) {
-        let mut attributes = Attributes::default();
-        attributes.text(1, table);
-        attributes.text(2, set);
-        self.message(DELETE_ELEMENTS, 0, family, &attributes);
-    }
-
     /// The same with elements as [`Netfilter::elements_of`] gives them.
     pub(crate) fn delete_keys(&mut self, table: TableName<'_>, set: &str, keys: &[Vec<u8>]) {
         self.keys((DELETE_ELEMENTS, 0), table, set, keys);
+    }
+
+    /// Adds such elements.
+    pub(super) fn add_keys(&mut self, table: TableName<'_>, set: &str, keys: &[Vec<u8>]) {
+        self.keys((NEW_ELEMENTS, CREATE), table, set, keys);
     }
 
     fn elements(&mut self, kind: (u16, u16), table: TableName<'_>, set: &str, all: &[Vec<Value>]) {
@@ -221,7 +207,13 @@ impl Batch {
         }
     }
 
-    fn message(&mut self, kind: u16, flags: u16, family: Family, attributes: &Attributes) {
+    pub(super) fn message(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: Family,
+        attributes: &Attributes,
+    ) {
         self.last_flags = Some(self.bytes.len() + 6);
         self.header(
             NFTABLES << 8 | kind,
@@ -250,7 +242,7 @@ impl Batch {
     }
 
     /// A question, which is no transaction.
-    fn question() -> Self {
+    pub(super) fn question() -> Self {
         Self {
             bytes: Vec::new(),
             sequence: 0,
@@ -275,7 +267,7 @@ impl Batch {
 
 /// A socket to netfilter of one network namespace: the one in which it was made.
 #[derive(Debug)]
-pub(crate) struct Netfilter(Socket);
+pub(crate) struct Netfilter(pub(super) Socket);
 
 impl Netfilter {
     pub(crate) fn open() -> io::Result<Self> {
@@ -283,20 +275,6 @@ impl Netfilter {
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
         Ok(Self(socket))
-    }
-
-    /// The comment of a table; `None`: it has none, or is not there.
-    pub(crate) fn comment_of(&self, family: Family, name: &str) -> io::Result<Option<String>> {
-        let mut attributes = Attributes::default();
-        attributes.text(1, name);
-        let mut question = Batch::question();
-        question.message(GET_TABLE, 0, family, &attributes);
-        let answer = self.ask(&question, NEW_TABLE)?;
-        let userdata = answer.and_then(|answer| {
-            let userdata = Attributes::find(&answer, TABLE_USERDATA);
-            userdata.and_then(comment)
-        });
-        Ok(userdata)
     }
 
     /// How many packets were found in an element of a set that counts; `None`: it is not there.
@@ -331,40 +309,8 @@ impl Netfilter {
         Ok(self.ask(&question, NEW_ELEMENTS)?.is_some())
     }
 
-    /// All elements of a set, each as [`Value::padded`] and those of several fields one behind the other; none where there is no
-    /// such set.
-    ///
-    /// # Errors
-    /// When the kernel does not answer, or rules change all the time.
-    pub(crate) fn elements_of(&self, table: TableName<'_>, set: &str) -> io::Result<Vec<Vec<u8>>> {
-        for _ in 0..DUMPS {
-            if let Some(keys) = self.dump(table, set)? {
-                return Ok(keys);
-            }
-        }
-        let message = format!("the set {set} cannot be read: rules change all the time");
-        Err(io::Error::other(message))
-    }
-
-    /// The same; `None` when rules changed meanwhile.
-    fn dump(&self, (family, table): TableName<'_>, set: &str) -> io::Result<Option<Vec<Vec<u8>>>> {
-        let mut attributes = Attributes::default();
-        attributes.text(1, table);
-        attributes.text(2, set);
-        let mut question = Batch::question();
-        question.message(GET_ELEMENTS, DUMP, family, &attributes);
-        self.0.send(&question.bytes, 0)?;
-        let mut dumped = Dumped::default();
-        while !dumped.is_whole {
-            let mut answer = Vec::with_capacity(MAX_ANSWER);
-            self.0.recv(&mut answer, libc::MSG_DONTWAIT)?;
-            dumped.take(&answer)?;
-        }
-        Ok((!dumped.is_interrupted).then_some(dumped.keys))
-    }
-
     /// The attributes of an answer of that kind; `None` for any other, which is an error's.
-    fn ask(&self, question: &Batch, wanted: u16) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn ask(&self, question: &Batch, wanted: u16) -> io::Result<Option<Vec<u8>>> {
         self.0.send(&question.bytes, 0)?;
         let mut answer = Vec::with_capacity(8192);
         self.0.recv(&mut answer, libc::MSG_DONTWAIT)?;
@@ -434,54 +380,8 @@ fn answer(mut bytes: &[u8], acknowledged: u32) -> io::Result<bool> {
     Ok(done)
 }
 
-/// Elements of a set, from messages.
-#[derive(Default)]
-struct Dumped {
-    keys: Vec<Vec<u8>>,
-    is_whole: bool,
-    is_interrupted: bool,
-}
-
-impl Dumped {
-    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while let Some((length, kind, _)) = header(bytes) {
-            let message = bytes.get(HEADER_BYTES..length).unwrap_or_default();
-            self.is_interrupted |= flags(bytes) & INTERRUPTED != 0;
-            match kind {
-                DONE => self.is_whole = true,
-                ERROR => {
-                    let code = message.first_chunk().map(|code| i32::from_ne_bytes(*code));
-                    let errno = Errno::from_raw(code.unwrap_or_default().saturating_neg());
-                    if errno != Errno::ENOENT {
-                        return Err(errno.into());
-                    }
-                    self.is_whole = true;
-                }
-                _ => self.take_elements(message.get(4..).unwrap_or_default()),
-            }
-            let next = length.next_multiple_of(4).max(HEADER_BYTES);
-            bytes = bytes.get(next..).unwrap_or_default();
-        }
-        Ok(())
-    }
-
-    fn take_elements(&mut self, attributes: &[u8]) {
-        let elements = Attributes::find(attributes, TO_ELEMENTS).unwrap_or_default();
-        for element in Attributes::each(elements) {
-            let mut way = TO_KEY.iter();
-            let key = way.try_fold(element, |found, kind| Attributes::find(found, *kind));
-            self.keys.extend(key.map(<[u8]>::to_vec));
-        }
-    }
-}
-
-fn flags(message: &[u8]) -> u16 {
-    let flags = message.get(6..8).and_then(|flags| flags.try_into().ok());
-    flags.map_or(0, u16::from_ne_bytes)
-}
-
 /// Length, type and number of the first message.
-fn header(bytes: &[u8]) -> Option<(usize, u16, u32)> {
+pub(super) fn header(bytes: &[u8]) -> Option<(usize, u16, u32)> {
     let word = |at: usize| -> Option<u32> {
         let word = bytes.get(at..at + 4)?;
         word.try_into().map(u32::from_ne_bytes).ok()
@@ -505,7 +405,7 @@ fn commented(text: &str) -> Vec<u8> {
 /// `nft` allows for as many.
 const MAX_COMMENT_BYTES: usize = 127;
 
-fn comment(userdata: &[u8]) -> Option<String> {
+pub(super) fn comment(userdata: &[u8]) -> Option<String> {
     let [0, length, rest @ ..] = userdata else {
         return None;
     };

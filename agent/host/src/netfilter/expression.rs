@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use sha2::{Digest, Sha256};
+
 use super::attributes::Attributes;
 use super::kinds::Verdict;
 use super::set::interface_name;
@@ -449,6 +451,19 @@ impl Rule {
     /// `masquerade`
     pub(crate) fn masquerade(self) -> Self {
         self.with([Expression::Masquerade])
+    }
+
+    /// What the kernel keeps beside a rule for whoever made it, as `nft` arranges it: kind, length and value. The value tells
+    /// this rule from any other, and `nft` keeps it of no rule that it changes.
+    pub(super) fn mark(&self) -> Vec<u8> {
+        // `nft` itself has the kinds from 0 on, and skips others.
+        const KIND: u8 = 200;
+        const BYTES: u8 = 8;
+        let mut list = Attributes::default();
+        self.encode(&mut list);
+        let digest = Sha256::digest(list.as_bytes());
+        let value = digest.into_iter().take(usize::from(BYTES));
+        [KIND, BYTES].into_iter().chain(value).collect()
     }
 
     pub(super) fn encode(&self, list: &mut Attributes) {

@@ -16,6 +16,13 @@ impl Family {
             Self::Bridge => 7,
         }
     }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Inet => "inet",
+            Self::Bridge => "bridge",
+        }
+    }
 }
 
 /// Netfilter's hook of a chain.

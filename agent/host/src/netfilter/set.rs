@@ -17,6 +17,14 @@ pub(crate) struct Set {
     pub(crate) learns: bool,
 }
 
+impl Set {
+    /// Its elements as the kernel has them, those of several fields one behind the other.
+    pub(super) fn keys(&self) -> Vec<Vec<u8>> {
+        let key = |element: &Vec<Value>| element.iter().flat_map(Value::padded).collect();
+        self.elements.iter().map(key).collect()
+    }
+}
+
 /// What rules may add to a set: packets of others fill it.
 pub(super) const MAX_LEARNED: u32 = 1 << 16;
 

@@ -19,16 +19,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Has a transaction put the elements of its sets in the place of whatever is in them. What rules have added stays.
-    pub(crate) fn refill(&self, batch: &mut Batch) {
-        for set in &self.sets {
-            if !set.learns {
-                batch.empty_set((self.family, self.name), set.name);
-            }
-            batch.add_elements((self.family, self.name), set.name, &set.elements);
-        }
-    }
-
     /// Makes it where most likely none of its name is, else replaces that. After a transaction that deleted something the kernel has
     /// whoever closes a socket to netfilter wait for milliseconds, until nobody can be using it any more.
     ///

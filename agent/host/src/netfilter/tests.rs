@@ -121,7 +121,10 @@ fn a_comment_is_found_again() {
         let mut batch = Batch::default();
         table(Vec::new(), Vec::new()).replace(&mut batch);
         netfilter.commit(batch).unwrap();
-        ["t", "u"].map(|name| netfilter.comment_of(Family::Bridge, name).unwrap())
+        ["t", "u"].map(|name| {
+            let present = netfilter.present((Family::Bridge, name)).unwrap();
+            present.and_then(|present| present.comment)
+        })
     });
     assert_eq!(found.join().unwrap(), [Some("of a test".to_owned()), None]);
 }
@@ -141,7 +144,8 @@ fn a_table_is_made_whether_or_not_there_is_one() {
                 ..table(Vec::new(), Vec::new())
             };
             made.make(&netfilter).unwrap();
-            netfilter.comment_of(Family::Bridge, "t").unwrap().unwrap()
+            let present = netfilter.present((Family::Bridge, "t")).unwrap();
+            present.unwrap().comment.unwrap()
         })
     });
     assert_eq!(found.join().unwrap(), ["one", "another"]);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
-use rtnetlink::packet_route::address::AddressHeaderFlags;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressProtocol};
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, LinkBridge};
 
@@ -13,8 +13,12 @@ use super::error::{PodError, link_error};
 use super::names::{MARK, PREFIX6, mac_of};
 use super::rules;
 use super::walls::{self, Member};
-use crate::netfilter::{Batch, Family, Netfilter};
+use crate::netfilter::{Batch, Netfilter, Restored};
 use crate::taps;
+
+/// On addresses that the agent gave a link, as `ip` shows `proto`. Kernels before 5.18 keep nothing of it: there a former gateway
+/// stays.
+const OURS: AddressAttribute = AddressAttribute::Protocol(AddressProtocol::Other(107));
 
 /// Makes what is missing, and changes what differs. `members` are the guests that run.
 pub(crate) async fn prepare_node(
@@ -26,13 +30,18 @@ pub(crate) async fn prepare_node(
     let driver = tokio::spawn(connection);
     let prepared = async {
         prepare_bridge(&handle, config).await?;
+        remove_former(&handle, config, members).await?;
         prepare_ports(&handle, members).await;
         Ok(())
     };
     let prepared = prepared.await;
     driver.abort();
     prepared?;
-    prepare_tables(config, members).map_err(PodError::Rules)
+    let restored = restore_tables(config, members).map_err(PodError::Rules)?;
+    for Restored { table, what } in restored {
+        tracing::debug!(table, what, "a table of nftables is made what it is to be");
+    }
+    Ok(())
 }
 
 /// Prepares a node on which an earlier agent had guests, and removes what is left of those that are gone. `owners` are the marks of
@@ -88,19 +97,20 @@ async fn remove_leftovers(handle: &Handle, bridge: u32, owners: &[String]) -> Re
     Ok(())
 }
 
-/// One transaction; none when both tables are there as they are wanted.
-fn prepare_tables(config: &PodNetworkConfig, members: &[Member]) -> io::Result<()> {
+/// One transaction, of what differs; none when both tables are there as they are wanted. The answer says in words what was not.
+pub(crate) fn restore_tables(
+    config: &PodNetworkConfig,
+    members: &[Member],
+) -> io::Result<Vec<Restored>> {
     let netfilter = Netfilter::open()?;
     let mut batch = Batch::default();
+    let mut restored = Vec::new();
     for table in [rules::of_node(config), walls::walls(members)] {
-        let present = netfilter.comment_of(table.family, table.name)?;
-        if present.as_ref() != Some(&table.comment) {
-            table.replace(&mut batch);
-        } else if table.family == Family::Bridge {
-            table.refill(&mut batch);
-        }
+        let difference = table.restore(&netfilter, &mut batch)?;
+        restored.extend(Restored::of(&table, &difference));
     }
-    netfilter.commit(batch)
+    netfilter.commit(batch)?;
+    Ok(restored)
 }
 
 /// Lets a guest send, or not any more.
@@ -141,6 +151,61 @@ async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<()
     Ok(())
 }
 
+/// Takes the gateways of former networks off the bridge, as far as no guest has an address of them any more.
+pub(crate) async fn remove_former_gateways(
+    config: &PodNetworkConfig,
+    members: &[Member],
+) -> Result<(), PodError> {
+    let failed = || link_error("no netlink socket");
+    let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
+    let driver = tokio::spawn(connection);
+    let removed = remove_former(&handle, config, members).await;
+    driver.abort();
+    removed
+}
+
+/// The same. Addresses that somebody else gave the bridge stay.
+async fn remove_former(
+    handle: &Handle,
+    config: &PodNetworkConfig,
+    members: &[Member],
+) -> Result<(), PodError> {
+    let Some(index) = index_of(handle, &config.bridge).await else {
+        return Ok(());
+    };
+    let mut addresses = handle
+        .address()
+        .get()
+        .set_link_index_filter(index)
+        .execute();
+    let failed = || link_error("the addresses of the bridge cannot be listed");
+    let mut former = Vec::new();
+    while let Some(message) = addresses.try_next().await.map_err(failed())? {
+        let attributes = &message.attributes;
+        let address = attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Address(address) => Some(*address),
+            _ => None,
+        });
+        let Some(address) = address.filter(|_| attributes.contains(&OURS)) else {
+            continue;
+        };
+        let prefix = message.header.prefix_len;
+        let is_gateway = address == IpAddr::V4(config.gateway())
+            || config.gateway6().map(IpAddr::V6) == Some(address);
+        if !is_gateway && !members.iter().any(|member| member.is_of(address, prefix)) {
+            former.push((address, message));
+        }
+    }
+    for (address, message) in former {
+        tracing::info!(%address, "the gateway of a former network is removed");
+        let removed = handle.address().del(message).execute().await;
+        removed.map_err(link_error(format!(
+            "the former gateway {address} cannot be removed"
+        )))?;
+    }
+    Ok(())
+}
+
 /// Has the rules see whatever comes by a port of the node's bridge.
 pub(super) async fn show_all_frames(handle: &Handle, port: u32) -> Result<(), PodError> {
     let set = taps::show_all_frames(handle, port).await;
@@ -169,6 +234,7 @@ pub(super) async fn add_address(
     (address, prefix): (IpAddr, u8),
 ) -> Result<(), PodError> {
     let mut added = handle.address().add(index, address, prefix).replace();
+    added.message_mut().attributes.push(OURS);
     if address.is_ipv6() {
         added.message_mut().header.flags |= AddressHeaderFlags::Nodad;
     }

@@ -4,6 +4,7 @@
 mod families;
 mod forged;
 mod leftovers;
+mod restored;
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! The table of the node's ends of veths, which lets guests send from their own addresses alone.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::chains::{
     ARP, ICMPV6, IPV4, IPV6, NEIGHBOUR_ADVERTISEMENT, TABLE, TCP, UDP, base, link_local, refuse,
@@ -32,6 +32,21 @@ impl Member {
     fn element(&self, address: Value) -> Vec<Value> {
         let name = Value::InterfaceName(self.veth.clone());
         vec![name, Value::Mac(self.mac), address]
+    }
+
+    /// Whether it has an address of the network of which this is one.
+    pub(super) fn is_of(&self, address: IpAddr, prefix: u8) -> bool {
+        let prefix = u32::from(prefix);
+        match address {
+            IpAddr::V4(other) => {
+                let differ = u32::from(self.address) ^ u32::from(other);
+                differ.leading_zeros() >= prefix
+            }
+            IpAddr::V6(other) => self.address6.is_some_and(|own| {
+                let differ = u128::from(own) ^ u128::from(other);
+                differ.leading_zeros() >= prefix
+            }),
+        }
     }
 
     /// What it has in [`SOURCES`].

@@ -70,7 +70,7 @@ impl Network {
             neighbour: Guest::new("kv0000000008n0", NEIGHBOUR).await,
             server: Guest::new("server", SERVER).await,
         };
-        prepare(&network.cards()).unwrap();
+        restore(&network.cards()).unwrap();
         let greeting = ethernet(SERVER, &TYPE_ARP, &arp(SERVER));
         wait("the bridge's ports forward", || {
             network.server.send(&greeting);
@@ -146,7 +146,7 @@ fn a_guest_sends_from_the_address_that_a_server_has_acknowledged_to_it() {
         // Another agent knows it still, and forgets the one that is gone.
         network.says(&answer(ACKNOWLEDGES, NEIGHBOUR, ANOTHERS));
         assert_eq!(judged(&network.neighbour.card), (true, false));
-        prepare(std::slice::from_ref(&network.liar.card)).unwrap();
+        restore(std::slice::from_ref(&network.liar.card)).unwrap();
         network.is_dropped("ARP, before another agent", &anothers);
         assert_eq!(judged(&network.neighbour.card), (false, false));
         // A guest that starts over has no address yet.
@@ -183,7 +183,7 @@ fn a_guest_whose_addresses_the_configuration_names_sends_from_those_alone() {
         // What a server gives it besides counts too.
         network.says(&answer(ACKNOWLEDGES, LIAR, ANOTHERS));
         network.passes("given by a server", &asks(LIAR, ANOTHERS));
-        prepare(&network.cards()).unwrap();
+        restore(&network.cards()).unwrap();
         network.is_dropped("before another agent", &datagram(anothers6));
     });
 }

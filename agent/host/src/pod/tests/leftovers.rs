@@ -47,3 +47,37 @@ fn links_that_bear_the_mark_of_nobody_are_removed_and_others_stay() {
         }
     });
 }
+
+#[test]
+fn the_gateway_of_a_former_network_goes_with_the_last_guest_of_it() {
+    in_a_namespace(async || {
+        let addresses = || {
+            let mut shown = Command::new("ip");
+            let shown = shown.args(["-o", "addr", "show", "kvmlet0"]);
+            let output = shown.output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let (former, member) = (plan().node, plan().member);
+        let config = PodNetworkConfig {
+            network: Ipv4Addr::new(10, 214, 0, 0),
+            network6: Some("fd00:1:2:4::".parse().unwrap()),
+            ..former.clone()
+        };
+        let operators = "192.0.2.1/24";
+        let members = [member];
+        prepare_node(&former, &members).await.unwrap();
+        let mut given = Command::new("ip");
+        let given = given.args(["addr", "add", operators, "dev", "kvmlet0"]);
+        assert!(given.status().unwrap().success());
+        prepare_node(&config, &members).await.unwrap();
+        let both = addresses();
+        remove_former_gateways(&config, &[]).await.unwrap();
+        let left = addresses();
+        for stays in ["10.214.0.1/16", "fd00:1:2:4::1/64", operators] {
+            assert!(both.contains(stays) && left.contains(stays), "{both}{left}");
+        }
+        for goes in ["10.213.0.1/16", "fd00:1:2:3::1/64"] {
+            assert!(both.contains(goes) && !left.contains(goes), "{both}{left}");
+        }
+    });
+}
