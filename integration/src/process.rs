@@ -7,7 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use nix::unistd::{SysconfVar, sysconf};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 /// Runs `command` to its end and gives its standard output.
 ///
@@ -146,11 +147,7 @@ impl Bound {
     /// # Errors
     /// When the process has ended.
     pub fn cpu_time(&self) -> anyhow::Result<Duration> {
-        let path = format!("/proc/{}/stat", self.id());
-        let stat = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-        let ticks = cpu_ticks(&stat).with_context(|| format!("{path}: {stat}"))?;
-        let each = sysconf(SysconfVar::CLK_TCK)?.context("no clock ticks")?;
-        Ok(Duration::from_secs_f64(ticks / each as f64))
+        cpu_time(self.id(), OWN_TIMES)
     }
 
     /// The standard streams that were asked for as pipes.
@@ -164,6 +161,24 @@ impl Bound {
     /// When the kernel refuses to tell.
     pub fn ended(&mut self) -> std::io::Result<Option<std::process::ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Its exit status when it has ended, and how long it and all programs that it waited for used CPUs.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn ended_after_using(
+        &mut self,
+    ) -> anyhow::Result<Option<(std::process::ExitStatus, Duration)>> {
+        let id = self.id();
+        let pid = Pid::from_raw(i32::try_from(id)?);
+        // Its times are there until its status is taken.
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+        if matches!(waitid(Id::Pid(pid), look)?, WaitStatus::StillAlive) {
+            return Ok(None);
+        }
+        let used = cpu_time(id, OWN_TIMES + TIMES_OF_CHILDREN)?;
+        Ok(Some((self.child.wait()?, used)))
     }
 
     /// Kills it and waits until it is gone; nothing happens when it already is.
@@ -180,11 +195,54 @@ impl Drop for Bound {
     }
 }
 
-/// `utime` and `stime` of proc(5)'s `stat`; the name before them may have anything in it.
-fn cpu_ticks(stat: &str) -> Option<f64> {
+/// `utime` and `stime` of proc(5)'s `stat`.
+const OWN_TIMES: usize = 2;
+
+/// `cutime` and `cstime`, which follow.
+const TIMES_OF_CHILDREN: usize = 2;
+
+/// The sum of the first `count` times of a process.
+fn cpu_time(id: u32, count: usize) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{id}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| path.clone())?;
+    let ticks = cpu_ticks(&stat, count).with_context(|| format!("{path}: {stat}"))?;
+    let each = sysconf(SysconfVar::CLK_TCK)?.context("no clock ticks")?;
+    Ok(Duration::from_secs_f64(ticks / each as f64))
+}
+
+/// The first `count` times of proc(5)'s `stat`; the name before them may have anything in it.
+fn cpu_ticks(stat: &str, count: usize) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(") ")?;
-    let mut times = fields.split(' ').skip(11);
-    let user: f64 = times.next()?.parse().ok()?;
-    let kernel: f64 = times.next()?.parse().ok()?;
-    Some(user + kernel)
+    let times: Vec<f64> = fields
+        .split(' ')
+        .skip(11)
+        .take(count)
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    (times.len() == count).then(|| times.iter().sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Bound;
+
+    #[test]
+    fn what_children_used_is_counted_with_their_parent() {
+        let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done'; exit 3";
+        let arguments = ["-c", script].map(str::to_owned);
+        let mut process = Bound::start("sh", &arguments, |_| {}).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let (status, used) = loop {
+            if let Some(ended) = process.ended_after_using().unwrap() {
+                break ended;
+            }
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::yield_now();
+        };
+        assert_eq!(status.code(), Some(3));
+        assert!(used >= Duration::from_millis(50), "{used:?}");
+    }
 }

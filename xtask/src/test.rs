@@ -3,9 +3,13 @@
 //! A process for each test gives its time and its output without help of the test harness, and a
 //! test that hangs or aborts takes no other with it.
 
+mod costs;
 mod doctests;
 mod excerpt;
+mod idle;
 pub(crate) mod list;
+mod queue;
+mod result;
 mod run;
 mod summary;
 
@@ -73,15 +77,15 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
         results.extend(step("documentation tests", || doctests::run(root))?);
     }
     // A failed check is reported after the tests, which are worth running all the same.
-    results.extend(checked.err().map(|error| run::TestResult {
+    results.extend(checked.err().map(|error| result::TestResult {
         name: "cargo xtask check".to_owned(),
-        seconds: 0.0,
-        verdict: run::TestOutcome::Failed(format!("{error:#}")),
+        cost: result::Cost::default(),
+        verdict: result::TestOutcome::Failed(format!("{error:#}")),
     }));
     summary::print(&results);
     let failed = results
         .iter()
-        .any(|result| matches!(result.verdict, run::TestOutcome::Failed(_)));
+        .any(|result| matches!(result.verdict, result::TestOutcome::Failed(_)));
     if failed {
         std::process::exit(1)
     } else {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use super::run::{TestOutcome, TestResult};
+use super::result::{Cost, TestOutcome, TestResult};
 use integration::artifacts;
 use integration::process::cargo;
 
@@ -30,7 +30,10 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
     {
         results.push(TestResult {
             name: "documentation tests".to_owned(),
-            seconds: started.elapsed().as_secs_f64(),
+            cost: Cost {
+                seconds: started.elapsed().as_secs_f64(),
+                ..Cost::default()
+            },
             verdict: TestOutcome::Failed(format!("{text}{errors}")),
         });
     }
@@ -47,7 +50,7 @@ fn result(line: &str) -> Option<TestResult> {
     };
     Some(TestResult {
         name: name.to_owned(),
-        seconds: 0.0,
+        cost: Cost::default(),
         verdict,
     })
 }

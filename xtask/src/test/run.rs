@@ -1,6 +1,5 @@
-//! Runs tests, two at a time, each in a process of its own.
+//! Runs tests, each in a process of its own: two at a time, and more while they leave CPUs idle.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
@@ -14,56 +13,79 @@ use integration::node::STOPPED;
 use integration::process::Bound;
 use integration::skip;
 
+use super::costs::Costs;
 use super::excerpt::told_again;
+use super::idle;
 use super::list::Test;
+use super::queue::Queue;
+use super::result::{Cost, TestOutcome, TestResult};
 
-/// How many tests run at once; a node in a box keeps more than one core busy.
+/// How many tests run at once whatever they use; a node in a box keeps more than one core busy.
 const AT_ONCE: usize = 2;
+
+/// How many more may run while CPUs are idle: many tests wait most of their time, for a guest, for a time-out.
+const MORE_WHILE_IDLE: usize = 2;
+
+/// How long CPUs have to be idle before one more test is begun, which then shows what it uses before the next is.
+const IDLE_FOR: Duration = Duration::from_secs(2);
+
+/// How many CPUs have to be idle. The rest of what is idle is left to the tests that run.
+const IDLE_CPUS: f64 = 0.6;
 
 /// A test that takes longer hangs. The longest takes five minutes alone and has taken ten beside builds, where a guest in a node has
 /// a fraction of a CPU.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// The outcome of a test.
-pub(super) enum TestOutcome {
-    Passed,
-    /// With what it printed.
-    Failed(String),
-    /// With the reason.
-    Skipped(String),
-}
-
-pub(super) struct TestResult {
-    pub name: String,
-    pub seconds: f64,
-    pub verdict: TestOutcome,
-}
-
 /// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of rooms that may
 /// not know where images are made.
 pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
-    let queue = Mutex::new(VecDeque::from(tests));
+    let mut costs = Costs::load();
+    let queue = Queue::new(tests, &costs);
     let results = Mutex::new(Vec::new());
+    let run = |test: Test| {
+        let result = one(&test, bzimage);
+        show(&result);
+        results
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(result);
+    };
+    let measuring = Mutex::new(());
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let next = queue
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .pop_front();
-                    let Some(test) = next else { break };
-                    let result = one(&test, bzimage);
-                    show(&result);
-                    results
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(result);
-                }
-            });
+            scope.spawn(|| std::iter::from_fn(|| queue.next()).for_each(run));
+        }
+        for _ in 0..MORE_WHILE_IDLE {
+            scope.spawn(|| std::iter::from_fn(|| when_idle(&queue, &measuring)).for_each(run));
         }
     });
-    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    costs.learn(&results);
+    if let Err(error) = costs.save() {
+        eprintln!("the order of the next run will be as it was: {error:#}");
+    }
+    results
+}
+
+/// Waits until CPUs were idle for a while and gives a test that needs no more of them; nothing when all were begun. One
+/// thread measures at a time: what the last test uses is seen before the next is begun.
+fn when_idle(queue: &Queue, measuring: &Mutex<()>) -> Option<Test> {
+    while !queue.is_empty() {
+        let _measuring = measuring.lock().unwrap_or_else(PoisonError::into_inner);
+        match idle::cpus(IDLE_FOR) {
+            Ok(cpus) if cpus >= IDLE_CPUS => {
+                if let Some(test) = queue.next_within(cpus) {
+                    return Some(test);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                eprintln!("no more than {AT_ONCE} tests at once: {error:#}");
+                return None;
+            }
+        }
+    }
+    None
 }
 
 fn show(result: &TestResult) {
@@ -73,21 +95,29 @@ fn show(result: &TestResult) {
         TestOutcome::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
         TestOutcome::Skipped(reason) => ("skipped", format!(": {reason}")),
     };
-    println!("{word:>8} {:>7.2} s  {}{more}", result.seconds, result.name);
+    println!(
+        "{word:>8} {:>7.2} s  {}{more}",
+        result.cost.seconds, result.name
+    );
 }
 
 fn one(test: &Test, bzimage: &Path) -> TestResult {
     let started = Instant::now();
+    let mut used = Duration::ZERO;
     let verdict = if test.ignored {
         TestOutcome::Skipped("marked #[ignore]".to_owned())
     } else {
         unless_stopped(&test.name(), || {
-            run(test, bzimage).unwrap_or_else(|error| TestOutcome::Failed(format!("{error:#}")))
+            run(test, bzimage, &mut used)
+                .unwrap_or_else(|error| TestOutcome::Failed(format!("{error:#}")))
         })
     };
     TestResult {
         name: test.name(),
-        seconds: started.elapsed().as_secs_f64(),
+        cost: Cost {
+            seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds: used.as_secs_f64(),
+        },
         verdict,
     }
 }
@@ -103,7 +133,8 @@ fn unless_stopped(name: &str, mut run: impl FnMut() -> TestOutcome) -> TestOutco
     }
 }
 
-fn run(test: &Test, bzimage: &Path) -> anyhow::Result<TestOutcome> {
+/// Runs it once; `used` becomes what it used of CPUs.
+fn run(test: &Test, bzimage: &Path, used: &mut Duration) -> anyhow::Result<TestOutcome> {
     let mut printed = tempfile::tempfile()?;
     let program = test.program.to_str().context("a path that is no text")?;
     let arguments =
@@ -122,7 +153,8 @@ fn run(test: &Test, bzimage: &Path) -> anyhow::Result<TestOutcome> {
     })?;
     let until = Instant::now() + LIMIT;
     let status = loop {
-        if let Some(status) = process.ended()? {
+        if let Some((status, time)) = process.ended_after_using()? {
+            *used = time;
             break status;
         }
         if Instant::now() > until {

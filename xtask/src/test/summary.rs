@@ -1,7 +1,7 @@
 //! The end of a run: what failed, what took longest, and the counts.
 
 use super::excerpt::told_again;
-use super::run::{TestOutcome, TestResult};
+use super::result::{TestOutcome, TestResult};
 
 const SLOWEST: usize = 10;
 
@@ -17,10 +17,13 @@ pub(super) fn print(results: &[TestResult]) {
         }
     }
     let mut by_time: Vec<&TestResult> = results.iter().collect();
-    by_time.sort_by(|left, right| right.seconds.total_cmp(&left.seconds));
+    by_time.sort_by(|left, right| right.cost.seconds.total_cmp(&left.cost.seconds));
     println!("The {SLOWEST} slowest tests:");
     for result in by_time.iter().take(SLOWEST) {
-        println!("{:>9.2} s  {}", result.seconds, result.name);
+        println!(
+            "{:>9.2} s, {:>7.2} s of CPUs  {}",
+            result.cost.seconds, result.cost.cpu_seconds, result.name
+        );
     }
     println!("{}", counts(results));
 }
@@ -38,13 +41,14 @@ fn counts(results: &[TestResult]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::result::Cost;
     use super::{TestOutcome, TestResult, counts};
 
     #[test]
     fn the_last_line_counts_each_test_once() {
         let result = |verdict| TestResult {
             name: String::new(),
-            seconds: 0.0,
+            cost: Cost::default(),
             verdict,
         };
         let results = [

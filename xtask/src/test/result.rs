@@ -1,0 +1,34 @@
+//! What became of a test, and what it took.
+
+use serde::{Deserialize, Serialize};
+
+/// The outcome of a test.
+pub(super) enum TestOutcome {
+    Passed,
+    /// With what it printed.
+    Failed(String),
+    /// With the reason.
+    Skipped(String),
+}
+
+pub(super) struct TestResult {
+    pub name: String,
+    pub cost: Cost,
+    pub verdict: TestOutcome,
+}
+
+/// What a test took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(super) struct Cost {
+    /// From its start to its end.
+    pub seconds: f64,
+    /// Of CPUs, by it and all programs that it waited for.
+    pub cpu_seconds: f64,
+}
+
+impl Cost {
+    /// How many CPUs it kept busy on average.
+    pub(super) fn cpus(self) -> f64 {
+        self.cpu_seconds / self.seconds.max(0.001)
+    }
+}
