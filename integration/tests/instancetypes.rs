@@ -48,10 +48,11 @@ fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
     Ok(output.stdout.trim().to_owned())
 }
 
-/// Waits until the machine is in this state.
+/// Waits until the machine is in this state, and no request to start or stop it is under way.
 fn settle(host: &Host, agent: &Agent<'_, Host>, state: &str) -> anyhow::Result<()> {
     let test = format!(
-        "test \"$(kvmctl get vm web -o jsonpath='{{.status.printableStatus}}')\" = {state}"
+        "test \"$(kvmctl get vm web -o \
+         jsonpath='{{.status.printableStatus}}{{.status.stateChangeRequests}}')\" = {state}"
     );
     host.wait_for(&test, PATIENCE).map(drop).with_context(|| {
         let shown = agent.kvmctl("get vm web -o yaml; kvmctl get events");

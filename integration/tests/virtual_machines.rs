@@ -46,12 +46,15 @@ fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
     Ok(output.stdout.trim().to_owned())
 }
 
-/// Waits until machines are in these states.
+/// Waits until machines are in these states, and no request to start or stop them is under way.
 fn settle(host: &Host, agent: &Agent<'_, Host>, states: &[(&str, &str)]) -> anyhow::Result<()> {
     let tests: Vec<String> = states
         .iter()
         .map(|(name, state)| {
-            format!("test \"$(kvmctl get vm {name} -o jsonpath='{{.status.printableStatus}}')\" = {state}")
+            format!(
+                "test \"$(kvmctl get vm {name} -o \
+                 jsonpath='{{.status.printableStatus}}{{.status.stateChangeRequests}}')\" = {state}"
+            )
         })
         .collect();
     let settled = host.wait_for(&tests.join(" && "), PATIENCE);
