@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use integration::huge_pages::HugePages;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryRegion};
-use vmm_machine::{CpuSet, HostPlacement, HostPolicy, NumaNode, Pages};
+use vmm_machine::{AffinityMask, HostPlacement, HostPolicy, NumaNode, Pages};
 use vmm_memory::{Layout, Window, create_ram_of, release};
 
 use super::*;
@@ -264,7 +264,7 @@ fn threads_run_on_the_cpus_that_they_are_given() {
     if allowed.count() < 2 {
         return skip::say("threads cannot be distinguished on one CPU");
     }
-    let one = || CpuSet::new([cpu]).expect("a CPU");
+    let one = || AffinityMask::new([cpu]).expect("a CPU");
     let console = Arc::default();
     let mut config = config(
         "tests=blk,rng then=idle",

@@ -154,7 +154,7 @@ fn memory_and_threads_are_where_they_were_put() {
 
 /// As the kernel lists CPUs.
 fn places_of(cpus: &[u32]) -> String {
-    let set = vmm_sys::affinity::CpuSet::new(cpus.iter().copied());
+    let set = vmm_sys::affinity::AffinityMask::new(cpus.iter().copied());
     set.expect("small numbers").to_string()
 }
 

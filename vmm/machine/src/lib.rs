@@ -104,4 +104,4 @@ pub use vmm_kvm::{
     TopologyError, TscConfig,
 };
 pub use vmm_memory::{DirtyPages, GuestRam, HostPlacement, HostPolicy, Pages};
-pub use vmm_sys::affinity::CpuSet;
+pub use vmm_sys::affinity::AffinityMask;

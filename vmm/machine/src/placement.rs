@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::io;
 use std::thread::JoinHandle;
 
-use vmm_sys::affinity::{self, CpuSet};
+use vmm_sys::affinity::{self, AffinityMask};
 
 /// Where threads are to run. What is left out runs where the process may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// vCPUs, by index.
-    pub vcpus: BTreeMap<u32, CpuSet>,
+    pub vcpus: BTreeMap<u32, AffinityMask>,
     /// All threads but vCPUs: the machine's own, those that serve devices, and what they start.
-    pub emulator: Option<CpuSet>,
+    pub emulator: Option<AffinityMask>,
     /// Threads that serve devices and have a name, where they do not run as the emulator does.
-    pub io_threads: BTreeMap<String, CpuSet>,
+    pub io_threads: BTreeMap<String, AffinityMask>,
 }
 
 /// One of the threads that can have a place.
@@ -40,9 +40,9 @@ pub enum PlacementError {
         /// The thread that was to be pinned.
         thread: Placed,
         /// Where it is to run.
-        cpus: CpuSet,
+        cpus: AffinityMask,
         /// Where this process runs now.
-        allowed: CpuSet,
+        allowed: AffinityMask,
     },
     /// The host refuses.
     #[error("threads cannot be pinned")]
@@ -54,7 +54,7 @@ impl Placement {
         self.vcpus.is_empty() && self.emulator.is_none() && self.io_threads.is_empty()
     }
 
-    fn all(&self) -> impl Iterator<Item = (Placed, &CpuSet)> {
+    fn all(&self) -> impl Iterator<Item = (Placed, &AffinityMask)> {
         let vcpus = self.vcpus.iter();
         let io_threads = self.io_threads.iter();
         vcpus
@@ -99,7 +99,7 @@ impl Placement {
 
     /// Pins the thread that builds the machine, and so those that it starts; says where it ran before,
     /// if it is pinned.
-    pub(crate) fn pin_builder(&self) -> Result<Option<CpuSet>, PlacementError> {
+    pub(crate) fn pin_builder(&self) -> Result<Option<AffinityMask>, PlacementError> {
         if self.emulator.is_none() {
             return Ok(None);
         }
@@ -114,7 +114,7 @@ impl Placement {
         &self,
         thread: &JoinHandle<T>,
         index: u32,
-        free: Option<&CpuSet>,
+        free: Option<&AffinityMask>,
     ) -> io::Result<()> {
         let cpus = self.vcpus.get(&index).or(free);
         cpus.map_or(Ok(()), |cpus| affinity::pin(thread, cpus))
@@ -127,7 +127,7 @@ impl Placement {
     }
 }
 
-fn try_each(places: Vec<(Placed, CpuSet)>) -> Result<(), PlacementError> {
+fn try_each(places: Vec<(Placed, AffinityMask)>) -> Result<(), PlacementError> {
     let allowed = affinity::of_this_thread().map_err(PlacementError::Host)?;
     for (thread, cpus) in places {
         match affinity::pin_this_thread(&cpus) {
@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn a_place_without_a_cpu_is_known_beforehand_and_nothing_has_moved() {
         let before = affinity::of_this_thread().unwrap();
-        let first = CpuSet::new(before.iter().take(1)).unwrap();
-        let nowhere = CpuSet::new([MAX_HOST_CPUS - 1]).unwrap();
+        let first = AffinityMask::new(before.iter().take(1)).unwrap();
+        let nowhere = AffinityMask::new([MAX_HOST_CPUS - 1]).unwrap();
         let mut placement = Placement {
             vcpus: BTreeMap::from([(0, first.clone())]),
             emulator: Some(first),

@@ -1,6 +1,5 @@
 //! On which of the host's CPUs threads run.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::thread::JoinHandleExt;
 use std::thread::JoinHandle;
@@ -11,61 +10,38 @@ pub const MAX_HOST_CPUS: u32 = 8192;
 const WORD_BITS: usize = libc::c_ulong::BITS as usize;
 const WORDS: usize = MAX_HOST_CPUS as usize / WORD_BITS;
 
-/// CPUs of the host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CpuSet(BTreeSet<u32>);
+/// CPUs of the host, one bit each, as system calls take them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AffinityMask(Box<[libc::c_ulong; WORDS]>);
 
-/// As system calls take it.
-type Mask = [libc::c_ulong; WORDS];
-
-impl CpuSet {
-    /// A set of CPUs; `None` when a number is not below [`MAX_HOST_CPUS`].
+impl AffinityMask {
+    /// That of these CPUs; `None` when a number is not below [`MAX_HOST_CPUS`].
     pub fn new(cpus: impl IntoIterator<Item = u32>) -> Option<Self> {
-        let cpus: BTreeSet<u32> = cpus.into_iter().collect();
-        let fits = cpus.last().is_none_or(|last| *last < MAX_HOST_CPUS);
-        fits.then_some(Self(cpus))
+        let mut mask = Box::new([0; WORDS]);
+        for cpu in cpus {
+            let cpu = usize::try_from(cpu).ok()?;
+            *mask.get_mut(cpu / WORD_BITS)? |= 1 << (cpu % WORD_BITS);
+        }
+        Some(Self(mask))
     }
 
-    /// Whether there is none in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Number of CPUs in the set.
+    /// Number of CPUs in it.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.iter().count()
     }
 
     /// CPUs, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        self.0.iter().copied()
-    }
-
-    fn mask(&self) -> Mask {
-        let mut mask = [0; WORDS];
-        for cpu in &self.0 {
-            let cpu = *cpu as usize;
-            if let Some(word) = mask.get_mut(cpu / WORD_BITS) {
-                *word |= 1 << (cpu % WORD_BITS);
-            }
-        }
-        mask
-    }
-
-    fn of_mask(mask: &Mask) -> Self {
-        let is_set = |cpu: &u32| {
-            let cpu = *cpu as usize;
-            let word = mask.get(cpu / WORD_BITS).copied().unwrap_or(0);
-            word >> (cpu % WORD_BITS) & 1 != 0
-        };
-        Self((0..MAX_HOST_CPUS).filter(is_set).collect())
+        (0u32..).zip(self.0.iter()).flat_map(|(index, word)| {
+            let bits = (0..libc::c_ulong::BITS).filter(move |bit| word >> bit & 1 != 0);
+            bits.map(move |bit| index * libc::c_ulong::BITS + bit)
+        })
     }
 }
 
 /// CPUs as Linux lists them, such as `0-3,8`.
-impl std::fmt::Display for CpuSet {
+impl std::fmt::Display for AffinityMask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut rest = self.iter().peekable();
         let mut separator = "";
@@ -88,13 +64,13 @@ impl std::fmt::Display for CpuSet {
 ///
 /// # Errors
 /// The kernel's; it may have been built for more CPUs than [`MAX_HOST_CPUS`].
-pub fn of_this_thread() -> io::Result<CpuSet> {
-    let mut mask: Mask = [0; WORDS];
+pub fn of_this_thread() -> io::Result<AffinityMask> {
+    let mut mask = Box::new([0; WORDS]);
     // SAFETY: the kernel writes at most the size that it is given; 0 is the calling thread.
     let result =
-        unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
+        unsafe { libc::sched_getaffinity(0, size_of_val(&*mask), mask.as_mut_ptr().cast()) };
     if result == 0 {
-        Ok(CpuSet::of_mask(&mask))
+        Ok(AffinityMask(mask))
     } else {
         Err(io::Error::last_os_error())
     }
@@ -104,10 +80,10 @@ pub fn of_this_thread() -> io::Result<CpuSet> {
 ///
 /// # Errors
 /// `EINVAL` when the host has none of them or this process may use none (its cgroup's cpuset).
-pub fn pin_this_thread(cpus: &CpuSet) -> io::Result<()> {
-    let mask = cpus.mask();
+pub fn pin_this_thread(cpus: &AffinityMask) -> io::Result<()> {
+    let AffinityMask(mask) = cpus;
     // SAFETY: the kernel reads no more than the size that it is given.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&**mask), mask.as_ptr().cast()) };
     if result == 0 {
         Ok(())
     } else {
@@ -119,14 +95,14 @@ pub fn pin_this_thread(cpus: &CpuSet) -> io::Result<()> {
 ///
 /// # Errors
 /// As of [`pin_this_thread`].
-pub fn pin<T>(thread: &JoinHandle<T>, cpus: &CpuSet) -> io::Result<()> {
-    let mask = cpus.mask();
+pub fn pin<T>(thread: &JoinHandle<T>, cpus: &AffinityMask) -> io::Result<()> {
+    let AffinityMask(mask) = cpus;
     // SAFETY: whoever holds the handle keeps the thread's id valid, even after its end; the kernel
     // reads no more of the mask than the size that it is given.
     let result = unsafe {
         libc::pthread_setaffinity_np(
             thread.as_pthread_t(),
-            size_of_val(&mask),
+            size_of_val(&**mask),
             mask.as_ptr().cast(),
         )
     };
@@ -141,8 +117,8 @@ pub fn pin<T>(thread: &JoinHandle<T>, cpus: &CpuSet) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn set(cpus: &[u32]) -> CpuSet {
-        CpuSet::new(cpus.iter().copied()).unwrap()
+    fn set(cpus: &[u32]) -> AffinityMask {
+        AffinityMask::new(cpus.iter().copied()).unwrap()
     }
 
     #[test]
@@ -150,9 +126,10 @@ mod tests {
         assert_eq!(set(&[]).to_string(), "");
         assert_eq!(set(&[7]).to_string(), "7");
         assert_eq!(set(&[5, 1, 0, 2, 9, 8]).to_string(), "0-2,5,8-9");
-        assert_eq!(CpuSet::new([0, MAX_HOST_CPUS]), None);
-        let last = set(&[0, 63, 64, MAX_HOST_CPUS - 1]);
-        assert_eq!(CpuSet::of_mask(&last.mask()), last);
+        assert_eq!(AffinityMask::new([0, MAX_HOST_CPUS]), None);
+        let some = [0, 63, 64, MAX_HOST_CPUS - 1];
+        assert!(set(&some).iter().eq(some));
+        assert_eq!(set(&some).count(), 4);
     }
 
     #[allow(clippy::disallowed_methods, reason = "threads of a test, not of a VMM")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vmm_kvm::{GuestCpu, KvmHost, Vm, VmPowerOnState};
 use vmm_memory::Layout;
-use vmm_sys::affinity::CpuSet;
+use vmm_sys::affinity::AffinityMask;
 use vmm_sys::threads::Threads;
 
 use crate::cards::Cards;
@@ -25,7 +25,7 @@ pub(crate) struct Parts {
     pub(super) layout: Layout,
     pub(super) last_bus: u8,
     /// Where threads without a place of their own run; `None` leaves them where they start.
-    pub(super) free_cpus: Option<CpuSet>,
+    pub(super) free_cpus: Option<AffinityMask>,
     pub(crate) vm: Arc<Vm>,
     pub(crate) chips: VmPowerOnState,
 }

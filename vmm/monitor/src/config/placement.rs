@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use proto_vmm::v1;
-use vmm_machine::{CpuSet, CpuTopology, PciAddress, Placed, Placement, PlacementError};
+use vmm_machine::{AffinityMask, CpuTopology, PciAddress, Placed, Placement, PlacementError};
 use vmm_sys::affinity::MAX_HOST_CPUS;
 
 use super::error::FieldError;
@@ -68,11 +68,11 @@ pub fn field(error: &PlacementError) -> String {
     }
 }
 
-fn set(field: &str, wire: &v1::HostCpus) -> Result<CpuSet, FieldError> {
+fn set(field: &str, wire: &v1::HostCpus) -> Result<AffinityMask, FieldError> {
     if wire.cpus.is_empty() {
         return Err(FieldError::new(field, "has no CPU"));
     }
-    CpuSet::new(wire.cpus.iter().copied()).ok_or_else(|| {
+    AffinityMask::new(wire.cpus.iter().copied()).ok_or_else(|| {
         let rule = format!("has a CPU above {}", MAX_HOST_CPUS - 1);
         FieldError::new(field, rule)
     })
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn pins_are_taken_over_and_an_empty_one_is_none() {
         let placement = check(&wire()).unwrap();
-        let set = |cpus: &[u32]| CpuSet::new(cpus.iter().copied()).unwrap();
+        let set = |cpus: &[u32]| AffinityMask::new(cpus.iter().copied()).unwrap();
         assert_eq!(placement.vcpus, BTreeMap::from([(0, set(&[3]))]));
         assert_eq!(placement.emulator, Some(set(&[0, 1])));
         assert_eq!(placement.io_threads["disk"], set(&[2]));
