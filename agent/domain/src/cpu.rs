@@ -46,7 +46,7 @@ pub const CPU_MODELS: [&str; 11] = [
 /// A feature that is not as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuFeature {
-    /// One of [`crate::CPU_FEATURES`] in any spelling; at most 64 of `[A-Za-z0-9._-]`.
+    /// One of [`proto_machine::cpu_features::WORDS`] in any spelling; at most 64 of `[A-Za-z0-9._-]`.
     pub name: String,
     /// Whether the guest has it, and whether the host must.
     pub policy: FeaturePolicy,

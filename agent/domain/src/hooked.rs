@@ -3,16 +3,16 @@
 mod cloud_init;
 
 pub use cloud_init::{cloud_init_volumes, with_cloud_init};
+use proto_machine::smbios::{
+    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
+};
 use proto_node::hooks::{
     Disk, Interface, Kernel, Machine, Smbios, SmbiosBaseBoard, SmbiosChassis, SmbiosSystem,
 };
 
-use crate::admit::{MAX_CMDLINE_BYTES, MAX_SERIAL_BYTES, MAX_STRING_BYTES};
+use crate::admit::{MAX_CMDLINE_BYTES, MAX_SERIAL_BYTES};
 use crate::error::{FieldError, Rule};
-use crate::vmi::{BaseBoard, Boot, Chassis, SystemNames, Vmi};
-
-/// Most strings of the manufacturer in SMBIOS (their number is a byte of the table).
-const MAX_OEM_STRINGS: usize = 255;
+use crate::vmi::{Boot, Vmi};
 
 /// What hooks see of a machine.
 #[must_use]
@@ -56,11 +56,11 @@ fn smbios(vmi: &Vmi) -> Smbios {
     let chassis = &identity.chassis;
     Smbios {
         system: Some(SmbiosSystem {
-            uuid: uuid(identity.uuid),
+            uuid: uuid(system.uuid),
             manufacturer: system.manufacturer.clone(),
             product: system.product.clone(),
             version: system.version.clone(),
-            serial: identity.serial.clone(),
+            serial: system.serial.clone(),
             sku: system.sku.clone(),
             family: system.family.clone(),
         }),
@@ -134,31 +134,34 @@ fn take(vmi: &mut Vmi, machine: &Machine) {
     let system = smbios.system.unwrap_or_default();
     let board = smbios.base_board.unwrap_or_default();
     let chassis = smbios.chassis.unwrap_or_default();
-    let identity = &mut vmi.identity;
-    identity.serial = system.serial;
-    identity.system = SystemNames {
-        manufacturer: system.manufacturer,
-        product: system.product,
-        version: system.version,
-        sku: system.sku,
-        family: system.family,
+    vmi.identity = SmbiosConfig {
+        system: SystemInfo {
+            manufacturer: system.manufacturer,
+            product: system.product,
+            version: system.version,
+            serial: system.serial,
+            // No hook may change it.
+            uuid: vmi.identity.system.uuid,
+            sku: system.sku,
+            family: system.family,
+        },
+        base_board: BaseBoardInfo {
+            manufacturer: board.manufacturer,
+            product: board.product,
+            version: board.version,
+            serial: board.serial,
+            asset: board.asset,
+            location: board.location,
+        },
+        chassis: ChassisInfo {
+            manufacturer: chassis.manufacturer,
+            version: chassis.version,
+            serial: chassis.serial,
+            asset: chassis.asset,
+            sku: chassis.sku,
+        },
+        oem_strings: smbios.oem_strings,
     };
-    identity.base_board = BaseBoard {
-        manufacturer: board.manufacturer,
-        product: board.product,
-        version: board.version,
-        serial: board.serial,
-        asset: board.asset,
-        location: board.location,
-    };
-    identity.chassis = Chassis {
-        manufacturer: chassis.manufacturer,
-        version: chassis.version,
-        serial: chassis.serial,
-        asset: chassis.asset,
-        sku: chassis.sku,
-    };
-    identity.oem_strings = smbios.oem_strings;
     for (disk, offered) in vmi.disks.iter_mut().zip(&machine.disks) {
         disk.serial.clone_from(&offered.serial);
     }
@@ -196,14 +199,18 @@ fn illegal(vmi: &Vmi) -> Vec<FieldError> {
         judge(path, &kernel.cmdline, MAX_CMDLINE_BYTES);
     }
     for (field, text) in smbios_texts(vmi) {
-        judge(format!("machine.smbios.{field}"), text, MAX_STRING_BYTES);
+        judge(
+            format!("machine.smbios.{field}"),
+            text,
+            MAX_SMBIOS_STRING_BYTES,
+        );
     }
     let strings = &vmi.identity.oem_strings;
     for (index, text) in strings.iter().enumerate() {
         judge(
             format!("machine.smbios.oemStrings[{index}]"),
             text,
-            MAX_STRING_BYTES,
+            MAX_SMBIOS_STRING_BYTES,
         );
     }
     let serial = |index| format!("machine.disks[{index}].serial");
@@ -236,7 +243,7 @@ fn smbios_texts(vmi: &Vmi) -> [(&'static str, &String); 17] {
         ("system.manufacturer", &system.manufacturer),
         ("system.product", &system.product),
         ("system.version", &system.version),
-        ("system.serial", &identity.serial),
+        ("system.serial", &system.serial),
         ("system.sku", &system.sku),
         ("system.family", &system.family),
         ("baseBoard.manufacturer", &board.manufacturer),

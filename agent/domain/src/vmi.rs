@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use proto_machine::smbios::SmbiosConfig;
+use serde::{Deserialize, Serialize};
+
 use crate::access::AccessCredential;
 use crate::cloud_init::{CloudInit, DataVolume};
 use crate::cpu::{ClockOptions, CpuOptions};
@@ -43,7 +46,7 @@ pub struct Vmi {
     /// Kernel or firmware.
     pub boot: Boot,
     /// What the guest finds in SMBIOS.
-    pub identity: MachineIdentity,
+    pub identity: SmbiosConfig,
     /// Disks in the order of the spec; the guest finds them as vda, vdb ... .
     pub disks: Vec<Disk>,
     /// Interfaces in the order of the spec.
@@ -169,84 +172,6 @@ pub struct Resources {
     pub memory_request_bytes: Option<u64>,
     /// Memory limit.
     pub memory_limit_bytes: Option<u64>,
-}
-
-/// What tells one machine from another, as SMBIOS has it. Strings are at most 1024 bytes without
-/// control characters; empty ones count as not specified.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MachineIdentity {
-    /// `firmware.uuid`, in the order in which it is written.
-    pub uuid: [u8; 16],
-    /// `firmware.serial`.
-    pub serial: String,
-    /// The machine as a whole.
-    pub system: SystemNames,
-    /// Its board; all empty: the guest finds none.
-    pub base_board: BaseBoard,
-    /// `chassis`.
-    pub chassis: Chassis,
-    /// Strings of the manufacturer, none empty.
-    pub oem_strings: Vec<String>,
-}
-
-/// The system of SMBIOS, but for its uuid and serial number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SystemNames {
-    /// Manufacturer, as SMBIOS has it; empty for none.
-    pub manufacturer: String,
-    /// Product name, as SMBIOS has it; empty for none.
-    pub product: String,
-    /// Product version, as SMBIOS has it; empty for none.
-    pub version: String,
-    /// Number of the stock keeping unit.
-    pub sku: String,
-    /// The family of products.
-    pub family: String,
-}
-
-impl Default for SystemNames {
-    /// What KubeVirt tells of every guest's machine.
-    fn default() -> Self {
-        Self {
-            manufacturer: String::from("KubeVirt"),
-            product: String::from("None"),
-            version: String::new(),
-            sku: String::new(),
-            family: String::from("KubeVirt"),
-        }
-    }
-}
-
-/// The base board of SMBIOS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BaseBoard {
-    /// Manufacturer, as SMBIOS has it; empty for none.
-    pub manufacturer: String,
-    /// Product name, as SMBIOS has it; empty for none.
-    pub product: String,
-    /// Product version, as SMBIOS has it; empty for none.
-    pub version: String,
-    /// Serial number.
-    pub serial: String,
-    /// Asset tag.
-    pub asset: String,
-    /// Where in the chassis it is.
-    pub location: String,
-}
-
-/// The chassis of SMBIOS.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chassis {
-    /// Manufacturer, as SMBIOS has it; empty for none.
-    pub manufacturer: String,
-    /// Chassis version, as SMBIOS has it; empty for none.
-    pub version: String,
-    /// Serial number.
-    pub serial: String,
-    /// Asset tag.
-    pub asset: String,
-    /// Number of the stock keeping unit.
-    pub sku: String,
 }
 
 /// What a machine boots: a kernel directly, or firmware.
@@ -420,9 +345,9 @@ impl Disk {
 }
 
 /// Where a PCI function sits: segment 0, function 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PciAddress {
-    /// Bus number at power-on.
+    /// Bus number at power-on. Not 0: behind the root port with this secondary bus.
     pub bus: u8,
     /// 1 to 30 on bus 0, else 0.
     pub device: u8,

@@ -8,9 +8,8 @@ mod small_vmi;
 use std::collections::BTreeSet;
 
 use agent_domain::{
-    Admitted, CPU_FEATURE_ALIASES, CPU_FEATURES, CPU_MODELS, ClockOptions, ClockTime, CpuFeature,
-    DiskBlocks, DiskCache, DiskErrors, DiskOptions, Enlightenment, FeaturePolicy, HypervOptions,
-    KvmOptions, Vmi,
+    Admitted, CPU_MODELS, ClockOptions, ClockTime, CpuFeature, DiskBlocks, DiskCache, DiskErrors,
+    DiskOptions, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi,
 };
 use proto_node::to_json;
 use serde_json::{Value, json};
@@ -59,29 +58,9 @@ fn every_model_of_the_page_is_admitted_and_no_other() {
     );
 }
 
-/// What stands between backticks.
-fn codes(text: &str) -> Vec<&str> {
-    text.split('`').skip(1).step_by(2).collect()
-}
-
 #[test]
-fn the_names_of_features_are_those_of_the_page() {
-    let (_, section) = CPU_PAGE.split_once("\n## Names of features").unwrap();
-    let (words, others) = section.split_once("\nOther spellings: ").unwrap();
-    let words: Vec<String> = words
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | "))
-        .map(|(_, names)| codes(names).join(" "))
-        .filter(|names| !names.is_empty())
-        .collect();
-    assert_eq!(words, CPU_FEATURES);
-    let (others, _) = others.split_once(".\n").unwrap();
-    let aliases: Vec<(&str, &str)> = codes(others)
-        .chunks(2)
-        .map(|pair| (pair[0], pair[1]))
-        .collect();
-    assert_eq!(aliases, CPU_FEATURE_ALIASES);
-    for (alias, name) in aliases {
+fn a_feature_under_two_names_is_there_twice() {
+    for (alias, name) in proto_machine::cpu_features::ALIASES {
         admitted(&json!({"cpu": {"features": [{"name": alias}]}}));
         let both = json!([{"name": alias}, {"name": name}]);
         let refused = refusal(&json!({"cpu": {"features": both}}));

@@ -151,7 +151,7 @@ fn public_keys(source: &CloudInit) -> PublicKeys<'_> {
 
 /// The firmware's UUID as text.
 fn uuid(vmi: &Vmi) -> String {
-    let hex = hex::encode(vmi.identity.uuid);
+    let hex = hex::encode(vmi.identity.system.uuid);
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or(""));
     parts.join("-")
 }

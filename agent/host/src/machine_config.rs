@@ -1,6 +1,6 @@
 //! The machine of a VMI, fully resolved: the VMM chooses nothing.
 //!
-//! Where its PCI functions sit is recorded since its first launch (`agent_plan::PciPlaces`).
+//! Where its PCI functions sit is recorded since its first launch (`agent_plan::PciAddresses`).
 
 mod cpus;
 mod devices;
@@ -10,8 +10,9 @@ mod placement;
 
 use std::os::fd::BorrowedFd;
 
-use agent_domain::{BaseBoard, HugepageSize, MachineIdentity, RebootPolicy, Vmi};
-use agent_plan::{CpuGrant, PciPlaces};
+use agent_domain::{HugepageSize, RebootPolicy, Vmi};
+use agent_plan::{CpuGrant, PciAddresses};
+use proto_machine::smbios::{BaseBoardInfo, SmbiosConfig};
 use proto_vmm::v1;
 
 pub(crate) use error::AssembleError;
@@ -39,7 +40,7 @@ pub(crate) struct MachinePolicy {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch<'a> {
     pub(crate) incarnation: u64,
-    pub(crate) places: &'a PciPlaces,
+    pub(crate) addresses: &'a PciAddresses,
     /// On which CPUs of the node it runs; `None`: on any.
     pub(crate) cpus: Option<&'a CpuGrant>,
     /// Drawn anew for each: a guest that is made of a snapshot learns from it that it may be one of
@@ -55,7 +56,7 @@ pub(crate) fn assemble<'a>(
     policy: MachinePolicy,
 ) -> Result<(v1::MachineConfig, Vec<BorrowedFd<'a>>), AssembleError> {
     let mut descriptors = Descriptors::default();
-    let (kernel, firmware) = boot(&opened.boot, launch.places, policy, &mut descriptors)?;
+    let (kernel, firmware) = boot(&opened.boot, launch.addresses, policy, &mut descriptors)?;
     let machine = v1::MachineConfig {
         vmi_uid: vmi.uid.to_string(),
         vmi_namespace: vmi.namespace.to_string(),
@@ -79,7 +80,7 @@ pub(crate) fn assemble<'a>(
         }),
         kernel,
         firmware,
-        devices: devices::devices(vmi, launch.places, opened, &mut descriptors)?,
+        devices: devices::devices(vmi, launch.addresses, opened, &mut descriptors)?,
         reboot_policy: match vmi.reboot_policy {
             RebootPolicy::Reboot => v1::RebootPolicy::Unspecified.into(),
             RebootPolicy::Terminate => v1::RebootPolicy::Terminate.into(),
@@ -99,7 +100,7 @@ pub(crate) fn assemble<'a>(
 /// What is booted: one of the two.
 fn boot<'a>(
     opened: &'a OpenedBoot,
-    places: &PciPlaces,
+    addresses: &PciAddresses,
     policy: MachinePolicy,
     descriptors: &mut Descriptors<'a>,
 ) -> Result<(Option<v1::KernelBoot>, Option<v1::FirmwareBoot>), AssembleError> {
@@ -124,7 +125,9 @@ fn boot<'a>(
             order,
             serial,
         } => {
-            let order = order.iter().map(|device| devices::place(device, places));
+            let order = order
+                .iter()
+                .map(|device| devices::address(device, addresses));
             let boot = v1::FirmwareBoot {
                 code_fd: descriptors.add(code),
                 variables_fd: variables.as_ref().map(|fd| descriptors.add(fd)),
@@ -137,10 +140,8 @@ fn boot<'a>(
     }
 }
 
-fn smbios(identity: &MachineIdentity) -> v1::Smbios {
-    let MachineIdentity {
-        uuid,
-        serial,
+fn smbios(identity: &SmbiosConfig) -> v1::Smbios {
+    let SmbiosConfig {
         system,
         base_board: board,
         chassis,
@@ -151,12 +152,12 @@ fn smbios(identity: &MachineIdentity) -> v1::Smbios {
             manufacturer: system.manufacturer.clone(),
             product: system.product.clone(),
             version: system.version.clone(),
-            serial: serial.clone(),
-            uuid: uuid.to_vec(),
+            serial: system.serial.clone(),
+            uuid: system.uuid.to_vec(),
             sku: system.sku.clone(),
             family: system.family.clone(),
         }),
-        base_board: (*board != BaseBoard::default()).then(|| v1::SmbiosBaseBoard {
+        base_board: (*board != BaseBoardInfo::default()).then(|| v1::SmbiosBaseBoard {
             manufacturer: board.manufacturer.clone(),
             product: board.product.clone(),
             version: board.version.clone(),

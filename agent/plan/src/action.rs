@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use agent_domain::PciAddress;
+
 use crate::identity::VmmIdentity;
-use crate::places::PciPlace;
 
 /// One step. Every action may be carried out twice, and one that is late (its incarnation is no
 /// longer the present one) must be refused by the host.
@@ -53,7 +54,7 @@ pub enum Action {
         /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
         /// PCI address of the network card.
-        card: PciPlace,
+        card: PciAddress,
         /// Link state that the guest is to see.
         up: bool,
     },

@@ -31,7 +31,7 @@ mod maintenance;
 mod observation;
 mod operation;
 mod orders;
-mod places;
+mod pci_addresses;
 mod planner;
 mod pod;
 mod probe;
@@ -70,7 +70,7 @@ pub use observation::{
 pub use operation::{OperationObserved, OperationState, OperationTold, Progress, Work};
 pub use orders::request::{Misfit, Order, order, order_stop};
 pub use orders::{Orders, StopCause, StopOrder};
-pub use places::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
+pub use pci_addresses::{AddressDemand, PciAddresses, PciDemand};
 pub use planner::{Plan, plan};
 pub use pod::{PodAddress, PodLease, free_address, is_of_pool, pool_size};
 pub use probe::{

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use agent_domain::PciAddress;
+
 use crate::action::Holding;
 use crate::identity::{BootId, VmmIdentity};
 use crate::operation::OperationObserved;
-use crate::places::PciPlace;
 use crate::time::Timestamp;
 
 /// One facet of the world.
@@ -100,7 +101,7 @@ pub struct MachineObserved {
     /// Disks that the host failed to sync, and the firmware's variable store if it did.
     pub failed_syncs: Vec<FailedSync>,
     /// Network cards whose link is down. `None` from a VMM that does not report it, and before its machine is built.
-    pub links_down: Option<BTreeSet<PciPlace>>,
+    pub links_down: Option<BTreeSet<PciAddress>>,
 }
 
 /// What the host failed to sync: it has lost data, and fails every flush until its VMM ends.
@@ -128,8 +129,8 @@ pub enum DurableStore {
 
 impl FailedSync {
     /// Whether it is the disk there.
-    pub(crate) fn is_at(&self, place: PciPlace) -> bool {
-        let (bus, device) = (place.bus.into(), place.device.into());
+    pub(crate) fn is_at(&self, address: PciAddress) -> bool {
+        let (bus, device) = (address.bus.into(), address.device.into());
         self.store == DurableStore::Disk { bus, device }
     }
 }

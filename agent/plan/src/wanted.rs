@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::condition::ConditionStatus;
 use crate::maintenance::Closed;
-use crate::places::PciDemand;
+use crate::pci_addresses::PciDemand;
 use crate::probe::kept::ProbesSaid;
 use crate::reservation::Reservation;
 use crate::time::{Millis, Timestamp};
@@ -19,7 +19,7 @@ pub struct Wanted {
     pub deletion: Option<Deletion>,
     /// Conditions that admission found, such as `DevicesSubstituted`, and what of the guest's networks is not judged.
     pub admitted: Vec<AdmittedCondition>,
-    /// What needs a place on a PCI bus.
+    /// What needs an address on a PCI bus.
     pub pci: PciDemand,
     /// Interfaces, by name, whose link is to be down.
     pub links_down: BTreeSet<String>,

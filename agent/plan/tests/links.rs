@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use agent_domain::PciAddress;
 use agent_plan::{
     Action, BootId, Enforcement, Launch, MachineObserved, MachineState, Observation, Observed,
-    PciPlace, Plan, Record, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
+    Plan, Record, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, plan,
 };
 
-const LAN: PciPlace = PciPlace { bus: 0, device: 4 };
-const WAN: PciPlace = PciPlace { bus: 0, device: 5 };
+const LAN: PciAddress = PciAddress { bus: 0, device: 4 };
+const WAN: PciAddress = PciAddress { bus: 0, device: 5 };
 
 fn identity() -> VmmIdentity {
     VmmIdentity {
@@ -34,18 +35,18 @@ fn record() -> Record {
         running_at: Some(Timestamp(1)),
     };
     record.launches.begin(1, launch);
-    for (name, place) in [("lan", LAN), ("wan", WAN)] {
+    for (name, address) in [("lan", LAN), ("wan", WAN)] {
         record
             .allocations
             .pci
             .interfaces
-            .insert(String::from(name), place);
+            .insert(String::from(name), address);
     }
     record
 }
 
 /// What is planned for the guest when `wanted` links are to be down and its VMM reports `down`.
-fn planned(state: MachineState, wanted: &[&str], down: Option<&[PciPlace]>) -> Plan {
+fn planned(state: MachineState, wanted: &[&str], down: Option<&[PciAddress]>) -> Plan {
     let vmm = VmmObserved {
         incarnation: 1,
         identity: identity(),
@@ -54,7 +55,7 @@ fn planned(state: MachineState, wanted: &[&str], down: Option<&[PciPlace]>) -> P
             resets: 0,
             pause: None,
             failed_syncs: Vec::new(),
-            links_down: down.map(|places| places.iter().copied().collect()),
+            links_down: down.map(|addresses| addresses.iter().copied().collect()),
         }),
         enforcement: Observation::Present(Enforcement::Enforced),
     };
@@ -77,7 +78,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().copied().map(String::from).collect()
 }
 
-fn set(card: PciPlace, up: bool) -> Action {
+fn set(card: PciAddress, up: bool) -> Action {
     Action::SetLink {
         incarnation: 1,
         card,

@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use agent_domain::PciAddress;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, DurableStore,
     Enforcement, ExitObserved, ExitReason, FailedSync, Failure, FailureClass, Holding,
     MachineObserved, MachineState, Maintenance, Millis, Observation, Observed, OperationObserved,
-    OperationState, Order, Orders, PauseObserved, PciPlace, PlanEvent, Progress, Record,
-    Reservation, StopCause, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete,
-    order, order_stop, plan,
+    OperationState, Order, Orders, PauseObserved, PlanEvent, Progress, Record, Reservation,
+    StopCause, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order,
+    order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -566,13 +567,13 @@ fn a_guest_whose_disk_fails_waits_until_it_is_unpaused() {
 fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
     let mut story = Story::new();
     story.bring_up();
-    let place = PciPlace { bus: 0, device: 1 };
+    let address = PciAddress { bus: 0, device: 1 };
     story
         .record
         .allocations
         .pci
         .disks
-        .insert(String::from("root"), place);
+        .insert(String::from("root"), address);
     story.note("the node fails to sync its disk");
     story.vmm(MachineState::Running);
     let Observation::Present(vmms) = &mut story.seen.vmms else {

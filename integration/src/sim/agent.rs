@@ -2,8 +2,8 @@
 //! after every step; what it kept in memory is lost then, what it stored is not.
 
 use agent_plan::{
-    Action, Completed, Deletion, Observed, PciDemand, PlaceDemand, Plan, Record, Timestamp, Wanted,
-    complete, plan,
+    Action, AddressDemand, Completed, Deletion, Observed, PciDemand, Plan, Record, Timestamp,
+    Wanted, complete, plan,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -178,9 +178,9 @@ fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {
         }),
         admitted: Vec::new(),
         pci: PciDemand {
-            interfaces: vec![PlaceDemand {
+            interfaces: vec![AddressDemand {
                 name: CARD.to_owned(),
-                place: None,
+                address: None,
             }],
             ..PciDemand::default()
         },

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use agent_domain::PciAddress;
 use agent_plan::{
     Action, Completed, Enforcement, ExitReason, Failure, FailureClass, Holding, MachineObserved,
-    MachineState, Millis, Observation, Observed, PauseObserved, PciPlace, VmmObserved,
+    MachineState, Millis, Observation, Observed, PauseObserved, VmmObserved,
 };
 
 use super::world::{Late, World};
@@ -286,7 +287,7 @@ impl World {
     fn set_link(
         &mut self,
         incarnation: u64,
-        card: PciPlace,
+        card: PciAddress,
         up: bool,
     ) -> Result<Completed, Failure> {
         let mut living = self.processes.iter_mut();

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent_domain::PciAddress;
 use agent_plan::{
     BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Orders, PauseObserved, PciPlace, ProbeVerdict, ProbesSaid, Record, Reservation, Timestamp,
-    VmiId, VmmIdentity,
+    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Reservation, Timestamp, VmiId,
+    VmmIdentity,
 };
 
 use super::random::Random;
@@ -40,7 +41,7 @@ pub(crate) struct Process {
     /// Why it is paused, when it is.
     pub(crate) pause: Option<PauseObserved>,
     /// Cards whose cable is out.
-    pub(crate) links_down: BTreeSet<PciPlace>,
+    pub(crate) links_down: BTreeSet<PciAddress>,
 }
 
 impl Process {

@@ -22,7 +22,7 @@ use crate::memory::MemoryConfig;
 use crate::numa::NumaNode;
 use crate::pci::address::PciAddress;
 use crate::placement::Placement;
-use crate::smbios::SmbiosConfig;
+use proto_machine::smbios::SmbiosConfig;
 
 /// What a guest's reset does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

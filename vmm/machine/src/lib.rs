@@ -86,10 +86,7 @@ pub use pci::address::PciAddress;
 pub use pci::error::PciBusError;
 pub use placement::{Placed, Placement, PlacementError};
 pub use request::{MachineHandle, Observer, Request, RequestError, Saver};
-pub use smbios::{
-    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig,
-    SmbiosError, SystemInfo,
-};
+pub use smbios::SmbiosError;
 pub use snapshot::error::SnapshotError;
 pub use snapshot::{
     RAM_CHUNK_BYTES, Section, Snapshot, load_ram, ram_bytes, ram_checksum_count, save_ram,

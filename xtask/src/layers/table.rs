@@ -35,6 +35,12 @@ const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "tonic", "hyper"];
 
 pub(super) const ROOMS: &[Room] = &[
     Room {
+        name: "proto-machine",
+        never_directly: IMPURE,
+        because: "is no part of a pure room",
+        ..PLAIN
+    },
+    Room {
         name: "proto-node",
         never_directly: &["tokio", "nix", "libc", "redb", "tracing"],
         because: "is I/O, and the API's definition does none",
@@ -54,7 +60,7 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "agent-domain",
-        imports: &["proto-node"],
+        imports: &["proto-node", "proto-machine"],
         never_directly: IMPURE,
         because: "is no part of a pure room",
         ..PLAIN
@@ -98,6 +104,7 @@ pub(super) const ROOMS: &[Room] = &[
             "agent-domain",
             "agent-dhcp",
             "agent-images",
+            "proto-machine",
             "proto-vmm",
         ],
         never_directly: &["tonic", "redb"],
@@ -145,7 +152,7 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "vmm-kvm",
-        imports: &["vmm-memory"],
+        imports: &["vmm-memory", "proto-machine"],
         never_at_all: RUNTIMES,
         because: "is no part of a VMM",
         ..PLAIN
@@ -167,7 +174,13 @@ pub(super) const ROOMS: &[Room] = &[
     },
     Room {
         name: "vmm-machine",
-        imports: &["vmm-memory", "vmm-kvm", "vmm-sys", "vmm-devices"],
+        imports: &[
+            "vmm-memory",
+            "vmm-kvm",
+            "vmm-sys",
+            "vmm-devices",
+            "proto-machine",
+        ],
         never_at_all: RUNTIMES,
         because: "is no part of a VMM",
         ..PLAIN
@@ -175,6 +188,7 @@ pub(super) const ROOMS: &[Room] = &[
     Room {
         name: "vmm-monitor",
         imports: &[
+            "proto-machine",
             "vmm-machine",
             "vmm-memory",
             "vmm-kvm",

@@ -17,7 +17,7 @@ pub(super) struct TestResult {
     pub verdict: TestOutcome,
 }
 
-/// What a test took.
+/// Time on the clock and on CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(super) struct Cost {
     /// From its start to its end.

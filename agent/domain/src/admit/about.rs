@@ -1,11 +1,11 @@
 //! What the metadata of a VMI says of its machine.
 
+use proto_machine::smbios::BaseBoardInfo;
 use proto_node::meta::ObjectMeta;
 
 use super::review::Review;
 use super::{cloud_init, metadata, network, sidecars};
 use crate::name::{Name, Namespace, Uid};
-use crate::vmi::BaseBoard;
 
 /// What the metadata of a VMI says of its machine.
 pub(super) struct About {
@@ -13,7 +13,7 @@ pub(super) struct About {
     pub(super) namespace: Namespace,
     pub(super) name: Name,
     pub(super) generation: i64,
-    pub(super) base_board: BaseBoard,
+    pub(super) base_board: BaseBoardInfo,
     pub(super) instance_type: Option<String>,
     pub(super) without_walls: bool,
 }

@@ -7,7 +7,6 @@ use proto_node::vmi::{Cpu, DomainSpec, Features};
 use super::review::{Review, is_on};
 use super::{dedicated, hyperv};
 use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
-use crate::cpu_features::feature_named;
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{CpuTopology, Resources};
 
@@ -36,7 +35,8 @@ pub(super) fn options(
         return None;
     }
     let mut features = features(cpu, review);
-    let is_vmx = |feature: &CpuFeature| feature_named(&feature.name) == Some("vmx");
+    let is_vmx =
+        |feature: &CpuFeature| proto_machine::cpu_features::named(&feature.name) == Some("vmx");
     if hyperv::needs_vmx(hyperv.as_ref()) && !features.iter().any(is_vmx) {
         features.push(CpuFeature {
             name: "vmx".to_owned(),
@@ -110,7 +110,7 @@ fn features(cpu: &Cpu, review: &mut Review<'_>) -> Vec<CpuFeature> {
             review.invalid(&path, &feature.name, "must be the name of a CPU feature");
             continue;
         }
-        let known = match feature_named(&feature.name) {
+        let known = match proto_machine::cpu_features::named(&feature.name) {
             Some(known) => known.to_owned(),
             None if review.is_new() && !feature.name.is_empty() => {
                 review.push(unknown_feature(path, &feature.name));

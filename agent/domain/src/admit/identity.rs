@@ -1,19 +1,21 @@
 //! What the guest finds in SMBIOS.
 
+use proto_machine::smbios::{
+    ChassisInfo, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo, is_legal,
+};
 use proto_node::vmi::DomainSpec;
 
 use super::review::Review;
-use crate::vmi::{BaseBoard, Chassis, MachineIdentity, SystemNames};
 
 const UUID: &str = "spec.domain.firmware.uuid";
-/// Longest string that the VMM takes.
-pub(crate) const MAX_STRING_BYTES: usize = 1024;
 
-/// What KubeVirt tells of a chassis that does not say.
-const CHASSIS_MANUFACTURER: &str = "KubeVirt";
+/// Who made every guest's machine and chassis, if nothing else is said, and of which family it is; and what the machine is
+/// called. As KubeVirt has it.
+const MAKER: &str = "KubeVirt";
+const PRODUCT: &str = "None";
 
-/// Reads what identifies the machine, but for its board.
-pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> MachineIdentity {
+/// Reads what identifies the machine. It has no board.
+pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> SmbiosConfig {
     let firmware = domain.firmware.clone().unwrap_or_default();
     let uuid = parse_uuid(&firmware.uuid);
     if uuid.is_none() {
@@ -30,14 +32,18 @@ pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> MachineIden
     let serial = text("firmware.serial", &firmware.serial);
     let chassis = domain.chassis.clone().unwrap_or_default();
     let manufacturer = text("chassis.manufacturer", &chassis.manufacturer);
-    MachineIdentity {
-        uuid: uuid.unwrap_or_default(),
-        serial,
-        system: SystemNames::default(),
-        base_board: BaseBoard::default(),
-        chassis: Chassis {
+    SmbiosConfig {
+        system: SystemInfo {
+            manufacturer: MAKER.to_owned(),
+            product: PRODUCT.to_owned(),
+            serial,
+            uuid: uuid.unwrap_or_default(),
+            family: MAKER.to_owned(),
+            ..SystemInfo::default()
+        },
+        chassis: ChassisInfo {
             manufacturer: if manufacturer.is_empty() {
-                CHASSIS_MANUFACTURER.to_owned()
+                MAKER.to_owned()
             } else {
                 manufacturer
             },
@@ -46,24 +52,22 @@ pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> MachineIden
             asset: text("chassis.asset", &chassis.asset),
             sku: text("chassis.sku", &chassis.sku),
         },
-        oem_strings: Vec::new(),
+        ..SmbiosConfig::default()
     }
-}
-
-/// Whether SMBIOS has room for a text.
-pub(super) fn is_legal(value: &str) -> bool {
-    value.len() <= MAX_STRING_BYTES && !value.chars().any(char::is_control)
 }
 
 /// Refuses a text that SMBIOS has no room for.
 pub(super) fn legal_text(field: &str, value: &str, review: &mut Review<'_>) {
-    if value.len() > MAX_STRING_BYTES {
-        let length = value.len();
-        let message = format!("is {length} bytes long: at most {MAX_STRING_BYTES} are allowed");
-        review.invalid(field, value, message);
-    } else if value.chars().any(char::is_control) {
-        review.invalid(field, value, "must be without control characters");
+    if is_legal(value) {
+        return;
     }
+    let length = value.len();
+    let message = if length > MAX_SMBIOS_STRING_BYTES {
+        format!("is {length} bytes long: at most {MAX_SMBIOS_STRING_BYTES} are allowed")
+    } else {
+        "must be without control characters".to_owned()
+    };
+    review.invalid(field, value, message);
 }
 
 /// 32 hexadecimal digits, 8-4-4-4-12.

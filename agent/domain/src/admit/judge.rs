@@ -8,6 +8,7 @@ mod tests;
 
 use std::time::Duration;
 
+use proto_machine::smbios::SmbiosConfig;
 use proto_node::vmi::{Devices, DomainSpec, VirtualMachineInstanceSpec};
 
 use super::about::{self, About};
@@ -25,7 +26,7 @@ use crate::cpu::ClockOptions;
 use crate::error::FieldError;
 use crate::pod::GuestNames;
 use crate::probe::Probes;
-use crate::vmi::{BootDevice, Disk, Interface, MachineIdentity, PanicDevices, WatchdogAction};
+use crate::vmi::{BootDevice, Disk, Interface, PanicDevices, WatchdogAction};
 
 /// What was found of a VMI.
 pub struct Judgement<'a> {
@@ -62,7 +63,7 @@ pub(super) struct Parts {
     pub(super) names: GuestNames,
     compute: Option<Compute>,
     pub(super) clock: ClockOptions,
-    pub(super) identity: MachineIdentity,
+    pub(super) identity: SmbiosConfig,
     booted: Option<Booted>,
     pub(super) watchdog: Option<WatchdogAction>,
     pub(super) panic: PanicDevices,

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use proto_machine::smbios::{BaseBoardInfo, is_legal};
 use serde_json::Value;
 
-use super::identity::{is_legal, legal_text};
+use super::identity::legal_text;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
-use crate::vmi::BaseBoard;
 
 const SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
 const MANUFACTURER: &str = "smbios.vm.kubevirt.io/baseBoardManufacturer";
@@ -19,7 +19,7 @@ const EXAMPLE: &str = "example-hook-sidecar";
 pub(super) fn base_board(
     annotations: &BTreeMap<String, String>,
     review: &mut Review<'_>,
-) -> BaseBoard {
+) -> BaseBoardInfo {
     let mut manufacturer = annotations.get(MANUFACTURER).cloned().unwrap_or_default();
     if review.is_new() {
         if let Some(text) = annotations.get(SIDECARS) {
@@ -29,9 +29,9 @@ pub(super) fn base_board(
     } else if !is_legal(&manufacturer) {
         manufacturer.clear();
     }
-    BaseBoard {
+    BaseBoardInfo {
         manufacturer,
-        ..BaseBoard::default()
+        ..BaseBoardInfo::default()
     }
 }
 

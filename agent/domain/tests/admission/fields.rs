@@ -91,6 +91,7 @@ fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
     let digits: String = derived
         .vmi
         .identity
+        .system
         .uuid
         .map(|byte| format!("{byte:02x}"))
         .concat();
@@ -112,8 +113,14 @@ fn what_identifies_the_machine_is_read_and_the_uuid_derived() {
     .unwrap();
     assert!(named.ignored.is_empty());
     let identity = named.vmi.identity;
-    assert_eq!((identity.uuid[0], identity.uuid[15]), (0x5d, 0x23));
-    assert_eq!(identity.serial, "e4686d2c-6e8d-4335-b8fd-81bee22f4815");
+    assert_eq!(
+        (identity.system.uuid[0], identity.system.uuid[15]),
+        (0x5d, 0x23)
+    );
+    assert_eq!(
+        identity.system.serial,
+        "e4686d2c-6e8d-4335-b8fd-81bee22f4815"
+    );
     let chassis = identity.chassis;
     assert_eq!(
         (chassis.manufacturer.as_str(), chassis.asset.as_str()),

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use agent_domain::PciAddress;
 use agent_plan::{
     DurableStore, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
-    PauseObserved, PciPlace, Timestamp,
+    PauseObserved, Timestamp,
 };
 use proto_vmm::v1;
 
@@ -31,14 +32,14 @@ pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObse
 }
 
 /// Addresses where no card can be are left out.
-fn links_down(links: &v1::NetLinks) -> BTreeSet<PciPlace> {
-    let place = |address: &v1::PciAddress| {
-        Some(PciPlace {
+fn links_down(links: &v1::NetLinks) -> BTreeSet<PciAddress> {
+    let address = |address: &v1::PciAddress| {
+        Some(PciAddress {
             bus: address.bus.try_into().ok()?,
             device: address.device.try_into().ok()?,
         })
     };
-    links.down.iter().filter_map(place).collect()
+    links.down.iter().filter_map(address).collect()
 }
 
 fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {

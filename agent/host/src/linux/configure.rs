@@ -372,7 +372,7 @@ impl LinuxHost {
         let opened = opened.await?;
         let launch = Launch {
             incarnation,
-            places: &record.allocations.pci,
+            addresses: &record.allocations.pci,
             cpus: record
                 .allocations
                 .room

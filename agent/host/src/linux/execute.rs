@@ -1,7 +1,7 @@
 //! Carrying out one action.
 
-use agent_domain::Vmi;
-use agent_plan::{Action, Completed, Failure, PciPlace, Record, Timestamp};
+use agent_domain::{PciAddress, Vmi};
+use agent_plan::{Action, Completed, Failure, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -169,7 +169,7 @@ impl LinuxHost {
     }
 }
 
-fn set_link(card: PciPlace, up: bool) -> Kind {
+fn set_link(card: PciAddress, up: bool) -> Kind {
     let card = Some(v1::PciAddress {
         bus: u32::from(card.bus),
         device: u32::from(card.device),

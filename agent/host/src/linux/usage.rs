@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::{Attachment, Vmi};
-use agent_plan::{PciPlace, PciPlaces, Record, VmmIdentity};
+use agent_domain::{Attachment, PciAddress, Vmi};
+use agent_plan::{PciAddresses, Record, VmmIdentity};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::v1::{self, request::Kind};
 
@@ -154,7 +154,11 @@ fn interface(name: &str, device: PathBuf) -> Option<InterfaceUsage> {
 }
 
 /// Asks the VMM.
-async fn ask(dir: &Path, vmi: &Vmi, places: &PciPlaces) -> Result<MachineUsage, ControlError> {
+async fn ask(
+    dir: &Path,
+    vmi: &Vmi,
+    addresses: &PciAddresses,
+) -> Result<MachineUsage, ControlError> {
     let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
     let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
     let status = connection.hello().status.clone().unwrap_or_default();
@@ -169,13 +173,13 @@ async fn ask(dir: &Path, vmi: &Vmi, places: &PciPlaces) -> Result<MachineUsage, 
     if !vmi.disks.is_empty() {
         let asked = connection.ask(Kind::GetDiskStats(v1::GetDiskStats {}));
         usage.disks = known(asked.await)?
-            .map(|response| disks(vmi, places, response.disk_stats))
+            .map(|response| disks(vmi, addresses, response.disk_stats))
             .unwrap_or_default();
     }
     if !vmi.interfaces.is_empty() {
         let asked = connection.ask(Kind::GetNetStats(v1::GetNetStats {}));
         usage.cards = known(asked.await)?
-            .map(|response| cards(vmi, places, &response.net_stats))
+            .map(|response| cards(vmi, addresses, &response.net_stats))
             .unwrap_or_default();
     }
     if vmi.balloon {
@@ -198,16 +202,17 @@ fn known(asked: Result<v1::Response, ControlError>) -> Result<Option<v1::Respons
 }
 
 /// The disks by their names, in the order of the spec.
-fn disks(vmi: &Vmi, places: &PciPlaces, stats: Vec<v1::DiskStats>) -> Vec<DiskUsage> {
-    let mut by_place: BTreeMap<(u32, u32), v1::DiskStats> = stats
+fn disks(vmi: &Vmi, addresses: &PciAddresses, stats: Vec<v1::DiskStats>) -> Vec<DiskUsage> {
+    let mut by_address: BTreeMap<(u32, u32), v1::DiskStats> = stats
         .into_iter()
         .filter_map(|stats| Some((stats.disk.map(|disk| (disk.bus, disk.device))?, stats)))
         .collect();
-    let mut take = |place: &PciPlace| by_place.remove(&(place.bus.into(), place.device.into()));
+    let mut take =
+        |address: &PciAddress| by_address.remove(&(address.bus.into(), address.device.into()));
     vmi.disks
         .iter()
         .filter_map(|disk| {
-            let stats = take(places.disks.get(disk.name.as_str())?)?;
+            let stats = take(addresses.disks.get(disk.name.as_str())?)?;
             Some(DiskUsage {
                 name: disk.name.to_string(),
                 reads: requests(stats.reads),
@@ -220,12 +225,12 @@ fn disks(vmi: &Vmi, places: &PciPlaces, stats: Vec<v1::DiskStats>) -> Vec<DiskUs
 }
 
 /// The cards by the names of their interfaces, in the order of the spec.
-fn cards(vmi: &Vmi, places: &PciPlaces, stats: &[v1::NetStats]) -> Vec<CardUsage> {
-    let at = |place: &PciPlace| {
-        let place = (u32::from(place.bus), u32::from(place.device));
+fn cards(vmi: &Vmi, addresses: &PciAddresses, stats: &[v1::NetStats]) -> Vec<CardUsage> {
+    let at = |address: &PciAddress| {
+        let address = (u32::from(address.bus), u32::from(address.device));
         let is_there = |stats: &&v1::NetStats| {
             let card = stats.card.as_ref();
-            card.is_some_and(|card| (card.bus, card.device) == place)
+            card.is_some_and(|card| (card.bus, card.device) == address)
         };
         stats.iter().find(is_there)
     };
@@ -233,7 +238,7 @@ fn cards(vmi: &Vmi, places: &PciPlaces, stats: &[v1::NetStats]) -> Vec<CardUsage
         .iter()
         .filter_map(|interface| {
             let name = interface.name.to_string();
-            let stats = at(places.interfaces.get(&name)?)?;
+            let stats = at(addresses.interfaces.get(&name)?)?;
             Some(CardUsage {
                 name,
                 receive_dropped: stats.receive_dropped,

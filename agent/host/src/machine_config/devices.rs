@@ -1,9 +1,10 @@
 //! PCI functions of a VMI, for its VMM.
 
 use agent_domain::{
-    BootDevice, Disk, DiskBlocks, DiskCache, DiskErrors, Interface, Vmi, WatchdogAction,
+    BootDevice, Disk, DiskBlocks, DiskCache, DiskErrors, Interface, PciAddress, SingleDevice, Vmi,
+    WatchdogAction,
 };
-use agent_plan::{PciPlace, PciPlaces};
+use agent_plan::PciAddresses;
 use proto_vmm::v1::{self, pci_device::Kind};
 
 use super::error::AssembleError;
@@ -12,44 +13,32 @@ use super::opened::{Descriptors, Opened, OpenedDisk, OpenedTap, OpenedVsock};
 /// By which name qemu-guest-agent looks for its channel.
 const GUEST_AGENT_PORT: &str = "org.qemu.guest_agent.0";
 
-/// All functions, in their places.
+/// All functions, at their addresses.
 pub(super) fn devices<'a>(
     vmi: &Vmi,
-    places: &PciPlaces,
+    addresses: &PciAddresses,
     opened: &'a Opened,
     descriptors: &mut Descriptors<'a>,
 ) -> Result<Vec<v1::PciDevice>, AssembleError> {
-    let mut devices: Vec<_> = places.root_ports.iter().map(root_port).collect();
-    for (name, kind) in singles(vmi) {
-        let place = find(places.singles.get(name), "the device", name)?;
-        devices.push(v1::PciDevice::at(place.bus, place.device, kind));
-    }
-    let console = PciPlaces::CONSOLE;
-    let place = find(places.singles.get(console), "the device", console)?;
-    devices.push(v1::PciDevice::at(
-        place.bus,
-        place.device,
-        guest_agent_console(opened, descriptors),
-    ));
-    if let Some(vsock) = &opened.vsock {
-        let place = find(places.singles.get(PciPlaces::VSOCK), "the device", "vsock")?;
-        devices.push(v1::PciDevice::at(
-            place.bus,
-            place.device,
-            socket_device(vsock, descriptors),
-        ));
+    let mut devices: Vec<_> = addresses.root_ports.iter().map(root_port).collect();
+    for device in vmi.single_devices() {
+        let address = addresses.single(device);
+        let address = find(address.as_ref(), "the device", device.name())?;
+        if let Some(kind) = single(device, vmi, opened, descriptors) {
+            devices.push(v1::PciDevice::at(address.bus, address.device, kind));
+        }
     }
     for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
-        let place = find(places.interfaces.get(name), "interface", name)?;
+        let address = find(addresses.interfaces.get(name), "interface", name)?;
         let card = card(interface, tap, descriptors);
-        devices.push(v1::PciDevice::at(place.bus, place.device, card));
+        devices.push(v1::PciDevice::at(address.bus, address.device, card));
     }
     for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
         let name = disk.name.as_str();
-        let place = find(places.disks.get(name), "disk", name)?;
+        let address = find(addresses.disks.get(name), "disk", name)?;
         let blk = blk(disk, opened, vmi.disk_queues, descriptors);
-        let mut device = v1::PciDevice::at(place.bus, place.device, Kind::Blk(blk));
+        let mut device = v1::PciDevice::at(address.bus, address.device, Kind::Blk(blk));
         if disk.options.dedicated_thread {
             device.io_thread = format!("disk{index}");
         }
@@ -62,11 +51,11 @@ fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
     let port = v1::RootPort {
         secondary_bus: u32::from(*bus),
     };
-    let place = PciPlace {
+    let address = PciAddress {
         bus: 0,
         device: *device,
     };
-    v1::PciDevice::at(place.bus, place.device, Kind::RootPort(port))
+    v1::PciDevice::at(address.bus, address.device, Kind::RootPort(port))
 }
 
 fn guest_agent_console<'a>(opened: &'a Opened, descriptors: &mut Descriptors<'a>) -> Kind {
@@ -150,67 +139,65 @@ fn blk<'a>(
     blk
 }
 
-/// What there is one of, by the name of its place.
-fn singles(vmi: &Vmi) -> impl Iterator<Item = (&'static str, Kind)> {
-    let watchdog = vmi.watchdog.map(|action| {
-        let action = match action {
-            WatchdogAction::Reset => v1::WatchdogAction::Unspecified,
-            WatchdogAction::Shutdown => v1::WatchdogAction::Shutdown,
-            WatchdogAction::PowerOff => v1::WatchdogAction::Poweroff,
-        };
-        Kind::I6300esb(v1::I6300Esb {
-            action: action.into(),
-        })
-    });
-    let rng = vmi.rng.then_some(Kind::Rng(v1::VirtioRng {}));
-    let pvpanic = vmi
-        .panic_devices
-        .pci
-        .then_some(Kind::Pvpanic(v1::Pvpanic {}));
-    let balloon = vmi.balloon.then(|| {
-        Kind::Balloon(v1::VirtioBalloon {
+/// A device that there is one of; `None` when the VMI has none or what it needs was not opened.
+fn single<'a>(
+    device: SingleDevice,
+    vmi: &Vmi,
+    opened: &'a Opened,
+    descriptors: &mut Descriptors<'a>,
+) -> Option<Kind> {
+    Some(match device {
+        SingleDevice::Rng => Kind::Rng(v1::VirtioRng {}),
+        SingleDevice::Console => guest_agent_console(opened, descriptors),
+        SingleDevice::Watchdog => watchdog(vmi.watchdog?),
+        SingleDevice::Pvpanic => Kind::Pvpanic(v1::Pvpanic {}),
+        SingleDevice::Balloon => Kind::Balloon(v1::VirtioBalloon {
             deflate_on_oom: true,
             // Huge pages were set aside for the guest; giving them back page by page breaks them up.
             free_page_reporting: vmi.memory.hugepages.is_none(),
             ..v1::VirtioBalloon::default()
-        })
-    });
-    [
-        (PciPlaces::RNG, rng),
-        (PciPlaces::WATCHDOG, watchdog),
-        (PciPlaces::PVPANIC, pvpanic),
-        (PciPlaces::BALLOON, balloon),
-    ]
-    .into_iter()
-    .filter_map(|(name, kind)| Some((name, kind?)))
+        }),
+        SingleDevice::Vsock => socket_device(opened.vsock.as_ref()?, descriptors),
+    })
+}
+
+fn watchdog(action: WatchdogAction) -> Kind {
+    let action = match action {
+        WatchdogAction::Reset => v1::WatchdogAction::Unspecified,
+        WatchdogAction::Shutdown => v1::WatchdogAction::Shutdown,
+        WatchdogAction::PowerOff => v1::WatchdogAction::Poweroff,
+    };
+    Kind::I6300esb(v1::I6300Esb {
+        action: action.into(),
+    })
 }
 
 /// Where something is that is booted from.
-pub(super) fn place(
+pub(super) fn address(
     device: &BootDevice,
-    places: &PciPlaces,
+    addresses: &PciAddresses,
 ) -> Result<v1::PciAddress, AssembleError> {
-    let place = match device {
-        BootDevice::Disk(name) => find(places.disks.get(name.as_str()), "disk", name.as_str()),
+    let address = match device {
+        BootDevice::Disk(name) => find(addresses.disks.get(name.as_str()), "disk", name.as_str()),
         BootDevice::Interface(name) => find(
-            places.interfaces.get(name.as_str()),
+            addresses.interfaces.get(name.as_str()),
             "interface",
             name.as_str(),
         ),
     }?;
     Ok(v1::PciAddress {
-        bus: u32::from(place.bus),
-        device: u32::from(place.device),
+        bus: u32::from(address.bus),
+        device: u32::from(address.device),
         function: 0,
     })
 }
 
 fn find(
-    place: Option<&PciPlace>,
+    address: Option<&PciAddress>,
     what: &'static str,
     name: &str,
-) -> Result<PciPlace, AssembleError> {
-    place.copied().ok_or_else(|| AssembleError::NoPlace {
+) -> Result<PciAddress, AssembleError> {
+    address.copied().ok_or_else(|| AssembleError::NoPlace {
         what,
         name: name.to_owned(),
     })

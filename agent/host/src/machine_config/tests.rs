@@ -78,12 +78,12 @@ fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
 /// The machine of a VMI; every descriptor is named once.
 fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
     let vmi = vmi(domain);
-    let mut places = PciPlaces::default();
-    places.complete(&PciDemand::of(&vmi));
+    let mut addresses = PciAddresses::default();
+    addresses.complete(&PciDemand::of(&vmi));
     let opened = opened(&vmi, cache, vhost);
     let launch = Launch {
         incarnation: 3,
-        places: &places,
+        addresses: &addresses,
         cpus: None,
         generation_id: [9; 16],
     };
@@ -165,10 +165,12 @@ fn firmware_gets_the_boot_order() {
     assert_eq!(machine.kernel, None);
     let firmware = machine.firmware.unwrap();
     assert!(firmware.variables_fd.is_some() && firmware.serial_console);
-    let places = firmware.boot_order.iter();
-    let places: Vec<_> = places.map(|place| (place.bus, place.device)).collect();
+    let addresses = firmware.boot_order.iter();
+    let addresses: Vec<_> = addresses
+        .map(|address| (address.bus, address.device))
+        .collect();
     // The first interface, the first disk.
-    assert_eq!(places, [(1, 0), (0, 1)]);
+    assert_eq!(addresses, [(1, 0), (0, 1)]);
 }
 
 #[test]

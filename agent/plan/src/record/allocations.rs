@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::places::PciPlaces;
+use crate::pci_addresses::PciAddresses;
 use crate::pod::PodAddress;
 use crate::reservation::Claim;
 
@@ -11,7 +11,7 @@ use crate::reservation::Claim;
 #[serde(default)]
 pub struct Allocations {
     /// Where its PCI functions sit, from the first launch on.
-    pub pci: PciPlaces,
+    pub pci: PciAddresses,
     /// The address of its socket device, 3 or more and no other VMI's of this node. Given with its acceptance.
     pub vsock_cid: Option<u32>,
     /// What it is on the pod network, if it has an interface there: its name's, while there are objects of that name.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
     Allocations, Claim, ClockMark, Condition, CredentialsSync, End, FirmwareWatch, GuestTold,
-    Heard, JudgedAddresses, Launch, OperationTold, Orders, PciPlaces, PhaseEntry, PodAddress,
+    Heard, JudgedAddresses, Launch, OperationTold, Orders, PciAddresses, PhaseEntry, PodAddress,
     ProbesKept, Record, Report, SeenAddresses, StartFailures, StopProgress, VmiId,
 };
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
@@ -28,7 +28,7 @@ struct OldRecord {
     end: Option<End>,
     conditions: Vec<Condition>,
     #[serde(default)]
-    pci: PciPlaces,
+    pci: PciAddresses,
     #[serde(default)]
     vsock_cid: Option<u32>,
     #[serde(default)]

@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use agent_plan::{PciDemand, PciPlace, PciPlaces, PlaceDemand};
+use agent_domain::PciAddress;
+use agent_plan::{AddressDemand, PciAddresses, PciDemand};
 use anyhow::Context;
 use nix::libc::O_DIRECT;
 use proto_vmm::v1;
@@ -106,18 +107,18 @@ impl Descriptors {
     }
 }
 
-/// All functions in the places that an agent would give them.
+/// All functions, at the addresses that an agent would give them.
 fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1::PciDevice>> {
-    let places = places(flags);
-    let mut devices: Vec<v1::PciDevice> = places.root_ports.iter().map(root_port).collect();
+    let addresses = addresses(flags);
+    let mut devices: Vec<v1::PciDevice> = addresses.root_ports.iter().map(root_port).collect();
     for (index, flag) in flags.disk.iter().enumerate() {
         let mut blk = flag.blk.clone();
         blk.disk_fd = descriptors.add(open_disk(flag)?)?;
         if let Some(base) = &flag.base {
             blk.base_fd = Some(descriptors.add(read_only(base)?)?);
         }
-        let place = find(places.disks.get(&index.to_string()), "a disk")?;
-        let mut device = v1::PciDevice::at(place.bus, place.device, Kind::Blk(blk));
+        let address = find(addresses.disks.get(&index.to_string()), "a disk")?;
+        let mut device = v1::PciDevice::at(address.bus, address.device, Kind::Blk(blk));
         device.io_thread.clone_from(&flag.thread);
         devices.push(device);
     }
@@ -134,21 +135,32 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
             let vhost = open_device("/dev/vhost-net")?;
             net.vhost_fds.push(descriptors.add(vhost)?);
         }
-        let place = find(places.interfaces.get(&index.to_string()), "a network card")?;
-        devices.push(v1::PciDevice::at(place.bus, place.device, Kind::Net(net)));
+        let address = find(
+            addresses.interfaces.get(&index.to_string()),
+            "a network card",
+        )?;
+        devices.push(v1::PciDevice::at(
+            address.bus,
+            address.device,
+            Kind::Net(net),
+        ));
     }
     for single in singles::of(&flags.peripherals) {
-        let place = find(places.singles.get(single.name()), single.name())?;
-        let device = single.device(descriptors)?;
-        devices.push(v1::PciDevice::at(place.bus, place.device, device));
+        let address = find(addresses.single(single).as_ref(), single.name())?;
+        if let Some(device) = singles::message(single, &flags.peripherals, descriptors)? {
+            devices.push(v1::PciDevice::at(address.bus, address.device, device));
+        }
     }
     Ok(devices)
 }
 
-fn places(flags: &Run) -> PciPlaces {
-    let named = |name: String| PlaceDemand { name, place: None };
+fn addresses(flags: &Run) -> PciAddresses {
+    let named = |name: String| AddressDemand {
+        name,
+        address: None,
+    };
     let numbered = |count: usize| (0..count).map(|index| named(index.to_string())).collect();
-    let singles = singles::of(&flags.peripherals).into_iter();
+    let singles = singles::of(&flags.peripherals);
     let demand = PciDemand {
         disks: numbered(flags.disk.len()),
         interfaces: numbered(flags.net.len()),
@@ -157,26 +169,26 @@ fn places(flags: &Run) -> PciPlaces {
             .collect(),
         hot_plug_memory_bytes: flags.spare_ports.then_some(flags.memory.0),
     };
-    let mut places = PciPlaces::default();
-    places.complete(&demand);
-    places
+    let mut addresses = PciAddresses::default();
+    addresses.complete(&demand);
+    addresses
 }
 
-fn find(place: Option<&PciPlace>, what: &str) -> anyhow::Result<PciPlace> {
-    place
+fn find(address: Option<&PciAddress>, what: &str) -> anyhow::Result<PciAddress> {
+    address
         .copied()
         .with_context(|| format!("the machine has no room for {what}"))
 }
 
 fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
-    let place = PciPlace {
+    let address = PciAddress {
         bus: 0,
         device: *device,
     };
     let port = v1::RootPort {
         secondary_bus: u32::from(*bus),
     };
-    v1::PciDevice::at(place.bus, place.device, Kind::RootPort(port))
+    v1::PciDevice::at(address.bus, address.device, Kind::RootPort(port))
 }
 
 pub fn read_only(path: &Path) -> anyhow::Result<File> {

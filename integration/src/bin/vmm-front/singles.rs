@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use agent_plan::PciPlaces;
+use agent_domain::SingleDevice;
 use anyhow::Context;
 use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
@@ -15,59 +15,43 @@ use crate::peripherals::{
     BalloonFlag, Peripherals, PortFlag, PvpanicFlag, VsockFlag, WatchdogFlag,
 };
 
-/// One of them.
-pub enum Single<'a> {
-    Rng,
-    Console(&'a [PortFlag]),
-    Watchdog(WatchdogFlag),
-    Pvpanic,
-    Balloon(&'a BalloonFlag),
-    Vsock(&'a VsockFlag),
+/// Those that the flags ask for, in the order in which they get addresses.
+pub fn of(flags: &Peripherals) -> impl Iterator<Item = SingleDevice> {
+    SingleDevice::ALL.into_iter().filter(|device| match device {
+        SingleDevice::Rng => flags.rng,
+        SingleDevice::Console => !flags.port.is_empty(),
+        SingleDevice::Watchdog => flags.watchdog.is_some(),
+        SingleDevice::Pvpanic => flags.pvpanic.contains(&PvpanicFlag::Pci),
+        SingleDevice::Balloon => flags.balloon.is_some(),
+        SingleDevice::Vsock => flags.vsock.is_some(),
+    })
 }
 
-/// Those that the flags ask for, in the order in which they get places.
-pub fn of(flags: &Peripherals) -> Vec<Single<'_>> {
-    let ports = Some(&flags.port[..]).filter(|ports| !ports.is_empty());
-    let has_pci_panic = flags.pvpanic.contains(&PvpanicFlag::Pci);
-    [
-        flags.rng.then_some(Single::Rng),
-        ports.map(Single::Console),
-        flags.watchdog.map(Single::Watchdog),
-        has_pci_panic.then_some(Single::Pvpanic),
-        flags.balloon.as_ref().map(Single::Balloon),
-        flags.vsock.as_ref().map(Single::Vsock),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-impl Single<'_> {
-    /// The name of its place.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Rng => PciPlaces::RNG,
-            Self::Console(_) => PciPlaces::CONSOLE,
-            Self::Watchdog(_) => PciPlaces::WATCHDOG,
-            Self::Pvpanic => PciPlaces::PVPANIC,
-            Self::Balloon(_) => PciPlaces::BALLOON,
-            Self::Vsock(_) => PciPlaces::VSOCK,
-        }
-    }
-
-    /// Message for the VMM; descriptors that it needs are added to `descriptors`.
-    pub fn device(&self, descriptors: &mut Descriptors) -> anyhow::Result<Kind> {
-        Ok(match self {
-            Self::Rng => Kind::Rng(v1::VirtioRng {}),
-            Self::Console(ports) => Kind::Console(console(ports, descriptors)?),
-            Self::Watchdog(WatchdogFlag(action)) => Kind::I6300esb(v1::I6300Esb {
-                action: (*action).into(),
-            }),
-            Self::Pvpanic => Kind::Pvpanic(v1::Pvpanic {}),
-            Self::Balloon(BalloonFlag(balloon)) => Kind::Balloon(*balloon),
-            Self::Vsock(flag) => Kind::Vsock(vsock(flag, descriptors)?),
-        })
-    }
+/// Message for the VMM; descriptors that it needs are added to `descriptors`. `None` for one that the flags do not ask for.
+pub fn message(
+    device: SingleDevice,
+    flags: &Peripherals,
+    descriptors: &mut Descriptors,
+) -> anyhow::Result<Option<Kind>> {
+    Ok(match device {
+        SingleDevice::Rng => Some(Kind::Rng(v1::VirtioRng {})),
+        SingleDevice::Console => Some(Kind::Console(console(&flags.port, descriptors)?)),
+        SingleDevice::Watchdog => flags.watchdog.map(|WatchdogFlag(action)| {
+            Kind::I6300esb(v1::I6300Esb {
+                action: action.into(),
+            })
+        }),
+        SingleDevice::Pvpanic => Some(Kind::Pvpanic(v1::Pvpanic {})),
+        SingleDevice::Balloon => flags
+            .balloon
+            .as_ref()
+            .map(|BalloonFlag(balloon)| Kind::Balloon(*balloon)),
+        SingleDevice::Vsock => flags
+            .vsock
+            .as_ref()
+            .map(|flag| Ok::<_, anyhow::Error>(Kind::Vsock(vsock(flag, descriptors)?)))
+            .transpose()?,
+    })
 }
 
 /// What is no PCI function.

@@ -3,7 +3,7 @@
 //! Source: Hypervisor Top Level Functional Specification 6.0b, 2.4 and appendices; names are KubeVirt's. The wire's
 //! field of each has the same name.
 
-use super::words::Register;
+use proto_machine::cpu_features::Register;
 
 /// A feature that a guest finds in Hyper-V's CPUID leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use proto_machine::cpu_features::{BitSource, WORD_COUNT, WORDS, Word, is_same, without_alias};
+
 use super::leaves::Leaves;
-use super::words::{ALIASES, BitSource, SHOWN_AS, WORD_COUNT, WORDS, Word};
 
 /// A feature of a CPU: one bit with a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,9 +31,8 @@ impl Feature {
     pub fn by_name(name: &str) -> Option<Self> {
         // The tables' own spelling first: they are read at every start of a guest.
         Self::find(|known| known == name).or_else(|| {
-            let alias = ALIASES.iter().find(|(alias, _)| same(alias, name));
-            let name = alias.map_or(name, |(_, name)| name);
-            Self::find(|known| same(known, name))
+            let name = without_alias(name);
+            Self::find(|known| is_same(known, name))
         })
     }
 
@@ -94,6 +94,21 @@ impl Feature {
     }
 }
 
+/// What Linux shows for features that it does not show under their own names: mitigations, whose
+/// bits differ from vendor to vendor, and none for the others.
+static SHOWN_AS: [(&str, &[&str]); 10] = [
+    ("spec-ctrl", &["ibrs", "ibpb"]),
+    ("stibp", &["stibp"]),
+    ("ssbd", &["ssbd"]),
+    ("ibpb", &["ibpb"]),
+    ("ibrs", &["ibrs"]),
+    ("amd-stibp", &["stibp"]),
+    ("amd-ssbd", &["ssbd"]),
+    ("invtsc", &["constant_tsc", "nonstop_tsc"]),
+    ("ibrs-all", &["ibrs_enhanced"]),
+    ("auto-ibrs", &["ibrs_enhanced"]),
+];
+
 /// Features without a hyphen in their names that Linux does not show.
 const UNSHOWN: [&str; 9] = [
     "shstk",
@@ -119,15 +134,6 @@ const fn is_equal(mut a: &[u8], mut b: &[u8]) -> bool {
             _ => return false,
         }
     }
-}
-
-/// Whether two spellings are of one name.
-fn same(a: &str, b: &str) -> bool {
-    let fold = |byte: u8| match byte {
-        b'-' | b'.' => b'_',
-        other => other.to_ascii_lowercase(),
-    };
-    a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
 }
 
 /// A set of features.
@@ -215,7 +221,7 @@ impl FeatureSet {
     pub(crate) fn read(leaves: &Leaves, arch_capabilities: u64) -> Self {
         let mut set = Self::default();
         for (word, value) in WORDS.iter().zip(&mut set.0) {
-            let said = match word.place {
+            let said = match word.source {
                 BitSource::Cpuid {
                     leaf,
                     subleaf,
@@ -235,7 +241,7 @@ impl FeatureSet {
                 leaf,
                 subleaf,
                 register,
-            } = word.place
+            } = word.source
             {
                 // Registers have 32 bits, and so do masks of their names.
                 let low = |value: u64| u32::try_from(value).unwrap_or(0);
@@ -251,7 +257,7 @@ impl FeatureSet {
 
     /// The bits of `IA32_ARCH_CAPABILITIES` that are in it.
     pub(crate) fn arch_capabilities(&self) -> u64 {
-        let at = |(word, _): &(&super::words::Word, u64)| word.place == BitSource::ArchCapabilities;
+        let at = |(word, _): &(&Word, u64)| word.source == BitSource::ArchCapabilities;
         let mut words = WORDS.iter().zip(self.0);
         words.find(at).map_or(0, |(_, value)| value)
     }
@@ -283,7 +289,7 @@ mod tests {
         for feature in Feature::all() {
             assert_eq!(Feature::by_name(feature.name()), Some(feature), "{feature}");
         }
-        for (alias, name) in ALIASES {
+        for (alias, name) in proto_machine::cpu_features::ALIASES {
             let by_alias = Feature::by_name(alias);
             assert!(by_alias.is_some(), "{alias}");
             assert_eq!(by_alias, Feature::by_name(name), "{alias}");

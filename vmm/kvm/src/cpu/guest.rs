@@ -10,9 +10,9 @@ use super::hypervisor::{self, HypervNeeds};
 use super::leaves::{Leaves, Vendor};
 use super::models::NamedModel;
 use super::topology::CpuTopology;
-use super::words::Register;
 use super::{policy, topology_leaves, xsave};
 use crate::error::KvmError;
+use proto_machine::cpu_features::Register;
 
 /// KVM and other hosts take a TSC as it is when it is off by no more than this (`tsc_tolerance_ppm`).
 const TSC_TOLERANCE_PPM: u64 = 250;

@@ -9,7 +9,7 @@ use super::error::{CpuError, KvmFeature};
 use super::host::HostCpu;
 use super::hyperv::HypervConfig;
 use super::leaves::Leaves;
-use super::words::Register;
+use proto_machine::cpu_features::Register;
 
 /// Where guests look first.
 const FIRST: u32 = 0x4000_0000;

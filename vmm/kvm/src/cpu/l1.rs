@@ -4,7 +4,7 @@
 //! (`arch/x86/kernel/cpu/amd.c`, `bsp_init_amd`), long before it could say why it stops.
 
 use super::leaves::Leaves;
-use super::words::Register;
+use proto_machine::cpu_features::Register;
 
 /// L1 caches and TLBs (AMD APM 3, E.4.4).
 const LEAF: u32 = 0x8000_0005;

@@ -2,8 +2,8 @@
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
-use super::words::Register;
 use crate::error::KvmError;
+use proto_machine::cpu_features::Register;
 
 /// The leaves of one CPU.
 #[derive(Clone, Debug, Default, PartialEq)]

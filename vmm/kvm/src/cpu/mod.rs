@@ -22,7 +22,6 @@ mod saved;
 mod tests;
 mod topology;
 mod topology_leaves;
-mod words;
 mod xsave;
 
 pub use config::{CpuConfig, CpuModel, FeaturePolicy, KvmConfig, Toggle, TscConfig};

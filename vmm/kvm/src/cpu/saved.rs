@@ -10,7 +10,7 @@ use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_cpuid_entry2};
 use super::features::FeatureSet;
 use super::guest::GuestCpu;
 use super::leaves::Leaves;
-use super::words::Register;
+use proto_machine::cpu_features::Register;
 
 const REGISTERS: [(Register, &str); 4] = [
     (Register::Eax, "EAX"),

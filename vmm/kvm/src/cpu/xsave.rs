@@ -4,7 +4,7 @@
 
 use super::features::FeatureSet;
 use super::leaves::Leaves;
-use super::words::Register;
+use proto_machine::cpu_features::Register;
 
 const LEAF: u32 = 0xd;
 /// x87 and SSE are always there. With the header they take 576 bytes.

@@ -11,7 +11,8 @@ use crate::firmware::config::FirmwareConfig;
 use crate::firmware::error::FirmwareError;
 use crate::firmware::order::BootOrder;
 use crate::generation_id::GenerationId;
-use crate::smbios::{Processors, Smbios, SmbiosConfig};
+use crate::smbios::{Processors, Smbios};
+use proto_machine::smbios::SmbiosConfig;
 
 /// Keys that have no name (QEMU, `include/standard-headers/linux/qemu_fw_cfg.h`).
 const RAM_BYTES: u16 = 0x03;

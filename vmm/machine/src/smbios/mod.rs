@@ -4,19 +4,16 @@
 //! of fw_cfg) without addresses in it, and the entry point (`etc/smbios/smbios-anchor`) one that the
 //! blob's address is put into.
 
-mod config;
 mod structure;
 mod structures;
 #[cfg(test)]
 mod tests;
 
+use proto_machine::smbios::SmbiosConfig;
 use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::CpuTopology;
 use vmm_memory::{GuestRam, Layout};
 
-pub use self::config::{
-    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
-};
 use self::structure::Table;
 use crate::boot::{SMBIOS_BASE, SMBIOS_BYTES};
 use crate::fields::Fields;

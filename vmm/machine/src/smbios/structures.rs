@@ -1,9 +1,9 @@
 //! The structures of this machine. Sections are those of DSP0134, version 3.0.
 
+use proto_machine::smbios::{BaseBoardInfo, ChassisInfo, SystemInfo};
 use vmm_kvm::CpuTopology;
 use vmm_memory::{Layout, Window};
 
-use super::config::{BaseBoardInfo, ChassisInfo, SystemInfo};
 use super::structure::{Structure, Table};
 
 const MAKER: &str = "kvmlet";

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
+use proto_machine::smbios::{BaseBoardInfo, ChassisInfo, MAX_SMBIOS_STRING_BYTES, SystemInfo};
+
 use super::*;
 
 /// A structure as found.

@@ -1,9 +1,9 @@
 //! `smbios` of a machine's configuration.
 
-use proto_vmm::v1;
-use vmm_machine::{
+use proto_machine::smbios::{
     BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
 };
+use proto_vmm::v1;
 
 use super::error::FieldError;
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::*;
 use crate::cpu::Signature;
-use crate::cpu::words::{ALIASES, BitSource, WORDS};
+use proto_machine::cpu_features::{ALIASES, BitSource, WORDS};
 
 const PAGE: &str = include_str!("../../../../../docs/cpu-models.md");
 const BEGIN: &str = "<!-- generated from vmm/kvm/src/cpu: begin -->\n";
@@ -48,7 +48,7 @@ fn generated() -> String {
         "\n## Names of features\n\n| Where | Names, from the lowest bit |\n| --- | --- |\n",
     );
     for word in &WORDS {
-        let place = match word.place {
+        let place = match word.source {
             BitSource::Cpuid {
                 leaf,
                 subleaf,

@@ -7,9 +7,9 @@ mod models;
 mod saved;
 mod topologies;
 
-use super::words::Register;
 use super::{CpuConfig, CpuError, CpuModel, CpuTopology, Feature, FeaturePolicy, GuestCpu};
 use super::{HostCpu, Leaves, NamedModel};
+use proto_machine::cpu_features::Register;
 
 fn config(sockets: u32, cores: u32, threads: u32) -> CpuConfig {
     CpuConfig::passthrough(CpuTopology::new(sockets, cores, threads).unwrap())

@@ -3,7 +3,7 @@
 /// Longest string, in bytes.
 pub const MAX_SMBIOS_STRING_BYTES: usize = 1024;
 
-/// Most OEM strings: they are counted in a byte (7.12).
+/// Most OEM strings: they are counted in a byte (DMTF DSP0134, 7.12).
 pub const MAX_OEM_STRINGS: usize = 255;
 
 /// Strings of SMBIOS. Empty ones count as not specified; none has a NUL.
@@ -68,4 +68,10 @@ pub struct ChassisInfo {
     pub asset: String,
     /// Number of the stock keeping unit.
     pub sku: String,
+}
+
+/// Whether SMBIOS has room for a string, and readers of it nothing to stumble over.
+#[must_use]
+pub fn is_legal(text: &str) -> bool {
+    text.len() <= MAX_SMBIOS_STRING_BYTES && !text.chars().any(char::is_control)
 }

@@ -1,9 +1,9 @@
 //! Where the PCI functions of a machine sit.
 //!
-//! Places are chosen when a VMI is launched first, and recorded. Afterwards a function that has a
-//! place keeps it for ever; only one that is new gets one.
+//! Addresses are chosen when a VMI is launched first, and recorded. Afterwards a function that has one keeps it for ever; only
+//! one that is new gets another.
 //!
-//! | place | what |
+//! | address | what |
 //! | --- | --- |
 //! | 00:00 | host bridge |
 //! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic, balloon, vsock) |
@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_domain::{PciAddress, Vmi};
+use agent_domain::{PciAddress, SingleDevice, Vmi};
 use serde::{Deserialize, Serialize};
 
 /// Devices of bus 0 that functions can have.
@@ -26,33 +26,24 @@ const LAST_DEVICE: u8 = 30;
 /// Guests with more memory than this get the larger numbers below.
 const LARGE_MEMORY_BYTES: u64 = 2 << 30;
 
-/// A place: segment 0, function 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PciPlace {
-    /// Bus number at power-on. Not 0: behind the root port with this secondary bus.
-    pub bus: u8,
-    /// Device number; 0 on all buses but 0.
-    pub device: u8,
-}
-
-/// A function that needs a place.
+/// A function that needs an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlaceDemand {
-    /// Name of the disk or interface; kind of what there is one of.
+pub struct AddressDemand {
+    /// Name of the disk, interface or single device.
     pub name: String,
     /// Where its owner wants it.
-    pub place: Option<PciPlace>,
+    pub address: Option<PciAddress>,
 }
 
-/// All functions of a machine that need places.
+/// All functions of a machine that need addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PciDemand {
     /// In the order of the spec.
-    pub disks: Vec<PlaceDemand>,
+    pub disks: Vec<AddressDemand>,
     /// In the order of the spec.
-    pub interfaces: Vec<PlaceDemand>,
+    pub interfaces: Vec<AddressDemand>,
     /// What there is one of.
-    pub singles: Vec<PlaceDemand>,
+    pub singles: Vec<AddressDemand>,
     /// Memory of a guest that devices may be plugged into; `None`: no spare root ports.
     pub hot_plug_memory_bytes: Option<u64>,
 }
@@ -61,9 +52,9 @@ impl PciDemand {
     /// What an admitted VMI needs.
     #[must_use]
     pub fn of(vmi: &Vmi) -> Self {
-        let demand = |name: &str, address: Option<PciAddress>| PlaceDemand {
+        let demand = |name: &str, address: Option<PciAddress>| AddressDemand {
             name: name.to_owned(),
-            place: address.map(|PciAddress { bus, device }| PciPlace { bus, device }),
+            address,
         };
         Self {
             disks: vmi
@@ -76,55 +67,36 @@ impl PciDemand {
                 .iter()
                 .map(|interface| demand(interface.name.as_str(), interface.pci_address))
                 .collect(),
-            singles: singles(vmi).map(|kind| demand(kind, None)).collect(),
+            singles: vmi
+                .single_devices()
+                .map(|device| demand(device.name(), None))
+                .collect(),
             hot_plug_memory_bytes: Some(vmi.memory_bytes),
         }
     }
 }
 
-/// Kinds of devices of which a machine has at most one. A new kind goes to the end: addresses follow the order.
-fn singles(vmi: &Vmi) -> impl Iterator<Item = &'static str> {
-    [
-        (vmi.rng, PciPlaces::RNG),
-        // Every guest has the console, for its agent.
-        (true, PciPlaces::CONSOLE),
-        (vmi.watchdog.is_some(), PciPlaces::WATCHDOG),
-        (vmi.panic_devices.pci, PciPlaces::PVPANIC),
-        (vmi.balloon, PciPlaces::BALLOON),
-        (vmi.vsock, PciPlaces::VSOCK),
-    ]
-    .into_iter()
-    .filter_map(|(is_there, kind)| is_there.then_some(kind))
-}
-
-/// Places that were given out.
+/// Addresses that were given out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PciPlaces {
+pub struct PciAddresses {
     /// Of disks, by name.
-    pub disks: BTreeMap<String, PciPlace>,
+    pub disks: BTreeMap<String, PciAddress>,
     /// Of interfaces, by name.
-    pub interfaces: BTreeMap<String, PciPlace>,
-    /// Of what there is one of, by kind.
-    pub singles: BTreeMap<String, PciPlace>,
+    pub interfaces: BTreeMap<String, PciAddress>,
+    /// Of what there is one of, by name.
+    pub singles: BTreeMap<String, PciAddress>,
     /// Root ports: from the bus behind to the device number on bus 0.
     pub root_ports: BTreeMap<u8, u8>,
 }
 
-impl PciPlaces {
-    /// The kind of the source of entropy.
-    pub const RNG: &str = "rng";
-    /// The kind of the console device, which has the guest agent's port.
-    pub const CONSOLE: &str = "console";
-    /// The kind of the watchdog.
-    pub const WATCHDOG: &str = "i6300esb";
-    /// The kind of the panic device on PCI.
-    pub const PVPANIC: &str = "pvpanic";
-    /// The kind of the balloon.
-    pub const BALLOON: &str = "balloon";
-    /// The kind of the socket device.
-    pub const VSOCK: &str = "vsock";
+impl PciAddresses {
+    /// That of what there is one of.
+    #[must_use]
+    pub fn single(&self, device: SingleDevice) -> Option<PciAddress> {
+        self.singles.get(device.name()).copied()
+    }
 
-    /// Gives places to all of `demand` that have none. What has one stays; what finds no room stays
+    /// Gives addresses to all of `demand` that have none. What has one stays; what finds no room stays
     /// without. Spare root ports are made the first time only.
     pub fn complete(&mut self, demand: &PciDemand) {
         let is_first = *self == Self::default();
@@ -141,7 +113,7 @@ impl PciPlaces {
             let free = self.free_bus();
             settle(&mut self.interfaces, interface, free);
         }
-        let mut buses: BTreeSet<u8> = self.places().map(|place| place.bus).collect();
+        let mut buses: BTreeSet<u8> = self.addresses().map(|address| address.bus).collect();
         buses.remove(&0);
         let spare = demand.hot_plug_memory_bytes.filter(|_| is_first);
         let spare = spare.map_or(0, |bytes| spare_ports(bytes, buses.len()));
@@ -157,9 +129,9 @@ impl PciPlaces {
             (&mut self.interfaces, &demand.interfaces),
             (&mut self.singles, &demand.singles),
         ];
-        for (places, demands) in all {
+        for (addresses, demands) in all {
             for demand in demands {
-                settle(places, demand, demand.place);
+                settle(addresses, demand, demand.address);
             }
         }
     }
@@ -180,7 +152,7 @@ impl PciPlaces {
         self.root_ports.extend(buses.into_iter().zip(free));
     }
 
-    fn places(&self) -> impl Iterator<Item = &PciPlace> {
+    fn addresses(&self) -> impl Iterator<Item = &PciAddress> {
         self.disks
             .values()
             .chain(self.interfaces.values())
@@ -188,33 +160,40 @@ impl PciPlaces {
     }
 
     fn taken_devices(&self) -> BTreeSet<u8> {
-        let functions = self.places().filter(|place| place.bus == 0);
+        let functions = self.addresses().filter(|address| address.bus == 0);
         let ports = self.root_ports.values().copied();
-        functions.map(|place| place.device).chain(ports).collect()
+        functions
+            .map(|address| address.device)
+            .chain(ports)
+            .collect()
     }
 
-    fn free_device(&self) -> Option<PciPlace> {
+    fn free_device(&self) -> Option<PciAddress> {
         let taken = self.taken_devices();
         (FIRST_DEVICE..=LAST_DEVICE)
             .find(|device| !taken.contains(device))
-            .map(|device| PciPlace { bus: 0, device })
+            .map(|device| PciAddress { bus: 0, device })
     }
 
     /// The lowest bus with nothing on it. A spare root port is as good as one that is yet to be made,
     /// and better when bus 0 is full.
-    fn free_bus(&self) -> Option<PciPlace> {
-        let taken: BTreeSet<u8> = self.places().map(|place| place.bus).collect();
+    fn free_bus(&self) -> Option<PciAddress> {
+        let taken: BTreeSet<u8> = self.addresses().map(|address| address.bus).collect();
         let spare = self.root_ports.keys().find(|bus| !taken.contains(bus));
         spare
             .copied()
             .or_else(|| (1..=u8::MAX).find(|bus| !taken.contains(bus)))
-            .map(|bus| PciPlace { bus, device: 0 })
+            .map(|bus| PciAddress { bus, device: 0 })
     }
 }
 
-fn settle(places: &mut BTreeMap<String, PciPlace>, demand: &PlaceDemand, place: Option<PciPlace>) {
-    if let (Some(place), false) = (place, places.contains_key(&demand.name)) {
-        places.insert(demand.name.clone(), place);
+fn settle(
+    addresses: &mut BTreeMap<String, PciAddress>,
+    demand: &AddressDemand,
+    address: Option<PciAddress>,
+) {
+    if let (Some(address), false) = (address, addresses.contains_key(&demand.name)) {
+        addresses.insert(demand.name.clone(), address);
     }
 }
 
@@ -232,11 +211,11 @@ fn spare_ports(memory_bytes: u64, in_use: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn demands(kind: &str, count: usize) -> Vec<PlaceDemand> {
+    fn demands(kind: &str, count: usize) -> Vec<AddressDemand> {
         (0..count)
-            .map(|index| PlaceDemand {
+            .map(|index| AddressDemand {
                 name: format!("{kind}{index}"),
-                place: None,
+                address: None,
             })
             .collect()
     }
@@ -250,44 +229,47 @@ mod tests {
         }
     }
 
-    fn placed(demand: &PciDemand) -> PciPlaces {
-        let mut places = PciPlaces::default();
-        places.complete(demand);
-        places
+    fn placed(demand: &PciDemand) -> PciAddresses {
+        let mut addresses = PciAddresses::default();
+        addresses.complete(demand);
+        addresses
     }
 
-    fn at(bus: u8, device: u8) -> PciPlace {
-        PciPlace { bus, device }
+    fn at(bus: u8, device: u8) -> PciAddress {
+        PciAddress { bus, device }
     }
 
-    /// No two functions in one place, and a port for every bus.
-    fn check(places: &PciPlaces) {
-        let all: Vec<_> = places.places().collect();
+    /// No two functions at one address, and a port for every bus.
+    fn check(addresses: &PciAddresses) {
+        let all: Vec<_> = addresses.addresses().collect();
         let distinct: BTreeSet<_> = all.iter().collect();
-        assert_eq!(all.len(), distinct.len(), "{places:?}");
-        let on_bus_0 = all.iter().filter(|place| place.bus == 0).count();
+        assert_eq!(all.len(), distinct.len(), "{addresses:?}");
+        let on_bus_0 = all.iter().filter(|address| address.bus == 0).count();
         assert_eq!(
-            places.taken_devices().len(),
-            on_bus_0 + places.root_ports.len()
+            addresses.taken_devices().len(),
+            on_bus_0 + addresses.root_ports.len()
         );
-        for place in all {
-            assert!(place.bus == 0 || place.device == 0);
-            assert!(place.bus == 0 || places.root_ports.contains_key(&place.bus));
+        for address in all {
+            assert!(address.bus == 0 || address.device == 0);
+            assert!(address.bus == 0 || addresses.root_ports.contains_key(&address.bus));
         }
     }
 
     #[test]
     fn the_first_interface_is_on_bus_1_and_the_first_disk_comes_first_on_bus_0() {
-        let places = placed(&demand(2, 2));
-        assert_eq!(places.interfaces["net0"], at(1, 0));
-        assert_eq!(places.interfaces["net1"], at(2, 0));
-        assert_eq!(places.disks["disk0"], at(0, 1));
-        assert_eq!(places.disks["disk1"], at(0, 2));
-        assert_eq!(places.singles["single0"], at(0, 3));
+        let addresses = placed(&demand(2, 2));
+        assert_eq!(addresses.interfaces["net0"], at(1, 0));
+        assert_eq!(addresses.interfaces["net1"], at(2, 0));
+        assert_eq!(addresses.disks["disk0"], at(0, 1));
+        assert_eq!(addresses.disks["disk1"], at(0, 2));
+        assert_eq!(addresses.singles["single0"], at(0, 3));
         // Eight ports, the last at the end of bus 0.
-        assert_eq!(places.root_ports.len(), 8);
-        assert_eq!((places.root_ports[&1], places.root_ports[&8]), (23, 30));
-        check(&places);
+        assert_eq!(addresses.root_ports.len(), 8);
+        assert_eq!(
+            (addresses.root_ports[&1], addresses.root_ports[&8]),
+            (23, 30)
+        );
+        check(&addresses);
     }
 
     #[test]
@@ -298,19 +280,19 @@ mod tests {
         assert_eq!(spare_ports(4 << 30, 12), 6);
         for disks in 0..29 {
             for interfaces in 0..29 - disks {
-                let places = placed(&demand(disks, interfaces));
-                assert_eq!(places.disks.len(), disks);
-                assert_eq!(places.interfaces.len(), interfaces);
+                let addresses = placed(&demand(disks, interfaces));
+                assert_eq!(addresses.disks.len(), disks);
+                assert_eq!(addresses.interfaces.len(), interfaces);
                 let room = 30 - disks - 1;
                 let ports = (interfaces + spare_ports(1, interfaces)).min(room);
-                assert_eq!(places.root_ports.len(), ports);
-                check(&places);
+                assert_eq!(addresses.root_ports.len(), ports);
+                check(&addresses);
             }
         }
     }
 
     #[test]
-    fn what_has_a_place_keeps_it() {
+    fn what_has_an_address_keeps_it() {
         let before = placed(&demand(1, 1));
         let mut later = demand(3, 3);
         later.disks.reverse();
@@ -331,16 +313,16 @@ mod tests {
     #[test]
     fn an_address_that_was_asked_for_is_honoured_and_others_go_round_it() {
         let mut demand = demand(2, 3);
-        demand.disks[1].place = Some(at(0, 1));
-        demand.interfaces[1].place = Some(at(0x81, 0));
-        demand.interfaces[2].place = Some(at(1, 0));
-        let places = placed(&demand);
-        assert_eq!(places.disks["disk0"], at(0, 2));
-        assert_eq!(places.disks["disk1"], at(0, 1));
-        assert_eq!(places.interfaces["net0"], at(2, 0));
-        assert_eq!(places.interfaces["net1"], at(0x81, 0));
-        assert_eq!(places.interfaces["net2"], at(1, 0));
-        check(&places);
+        demand.disks[1].address = Some(at(0, 1));
+        demand.interfaces[1].address = Some(at(0x81, 0));
+        demand.interfaces[2].address = Some(at(1, 0));
+        let addresses = placed(&demand);
+        assert_eq!(addresses.disks["disk0"], at(0, 2));
+        assert_eq!(addresses.disks["disk1"], at(0, 1));
+        assert_eq!(addresses.interfaces["net0"], at(2, 0));
+        assert_eq!(addresses.interfaces["net1"], at(0x81, 0));
+        assert_eq!(addresses.interfaces["net2"], at(1, 0));
+        check(&addresses);
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Names of CPU features and the bits that say them.
+//! Names of CPU features, as manifests and the VMM's configuration spell them, and the bits that say them.
+//!
+//! Agent and VMM have this one table, so that what one admits the other knows.
 //!
 //! Sources: Intel SDM 2A (CPUID) and 4 (`IA32_ARCH_CAPABILITIES`), AMD APM 3 appendix E. A bit is
 //! named as Linux 6.12 shows it in `/proc/cpuinfo`; one that Linux does not show has the name that
@@ -6,20 +8,27 @@
 
 /// A register of CPUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Register {
+pub enum Register {
+    /// The leaf before CPUID is executed, the first word after.
     Eax,
+    /// The second word after CPUID was executed.
     Ebx,
+    /// The subleaf before CPUID is executed, the third word after.
     Ecx,
+    /// The fourth word after CPUID was executed.
     Edx,
 }
 
-/// Register that holds the bits of a word.
+/// What holds the bits of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BitSource {
+pub enum BitSource {
     /// A register of a CPUID leaf.
     Cpuid {
+        /// In EAX when CPUID is executed.
         leaf: u32,
+        /// In ECX then.
         subleaf: u32,
+        /// Where the bits are afterwards.
         register: Register,
     },
     /// The MSR `IA32_ARCH_CAPABILITIES` (0x10a).
@@ -28,13 +37,15 @@ pub(crate) enum BitSource {
 
 /// Features whose bits are together.
 #[derive(Debug)]
-pub(crate) struct Word {
-    pub place: BitSource,
+pub struct Word {
+    /// The register or MSR that has all of them.
+    pub source: BitSource,
+    /// Number of each bit, ascending, and its name.
     pub bits: &'static [(u8, &'static str)],
 }
 
 /// Number of words.
-pub(crate) const WORD_COUNT: usize = 16;
+pub const WORD_COUNT: usize = 16;
 
 const fn cpuid(
     leaf: u32,
@@ -42,17 +53,17 @@ const fn cpuid(
     register: Register,
     bits: &'static [(u8, &'static str)],
 ) -> Word {
-    let place = BitSource::Cpuid {
+    let source = BitSource::Cpuid {
         leaf,
         subleaf,
         register,
     };
-    Word { place, bits }
+    Word { source, bits }
 }
 
 /// All features, by word.
 #[rustfmt::skip]
-pub(crate) static WORDS: [Word; WORD_COUNT] = [
+pub static WORDS: [Word; WORD_COUNT] = [
     cpuid(1, 0, Register::Edx, &[
         (0, "fpu"), (1, "vme"), (2, "de"), (3, "pse"), (4, "tsc"), (5, "msr"), (6, "pae"), (7, "mce"),
         (8, "cx8"), (9, "apic"), (11, "sep"), (12, "mtrr"), (13, "pge"), (14, "mca"), (15, "cmov"),
@@ -129,7 +140,7 @@ pub(crate) static WORDS: [Word; WORD_COUNT] = [
         (28, "ibpb-brtype"), (29, "srso-no"), (30, "srso-user-kernel-no"),
     ]),
     Word {
-        place: BitSource::ArchCapabilities,
+        source: BitSource::ArchCapabilities,
         bits: &[
             (0, "rdctl-no"), (1, "ibrs-all"), (2, "rsba"), (3, "skip-l1dfl-vmentry"), (4, "ssb-no"),
             (5, "mds-no"), (6, "pschange-mc-no"), (7, "tsx-ctrl"), (8, "taa-no"), (13, "sbdr-ssdp-no"),
@@ -142,7 +153,7 @@ pub(crate) static WORDS: [Word; WORD_COUNT] = [
 
 /// Other spellings that QEMU and libvirt have for these features. Case, `-`, `_` and `.` make no
 /// difference.
-pub(crate) static ALIASES: [(&str, &str); 22] = [
+pub static ALIASES: [(&str, &str); 22] = [
     ("sse3", "pni"),
     ("pclmuldq", "pclmulqdq"),
     ("tsc_deadline", "tsc_deadline_timer"),
@@ -167,17 +178,44 @@ pub(crate) static ALIASES: [(&str, &str); 22] = [
     ("lfence_rdtsc", "lfence-always-serializing"),
 ];
 
-/// What Linux shows for features that it does not show under their own names: mitigations, whose
-/// bits differ from vendor to vendor, and none for the others.
-pub(crate) static SHOWN_AS: [(&str, &[&str]); 10] = [
-    ("spec-ctrl", &["ibrs", "ibpb"]),
-    ("stibp", &["stibp"]),
-    ("ssbd", &["ssbd"]),
-    ("ibpb", &["ibpb"]),
-    ("ibrs", &["ibrs"]),
-    ("amd-stibp", &["stibp"]),
-    ("amd-ssbd", &["ssbd"]),
-    ("invtsc", &["constant_tsc", "nonstop_tsc"]),
-    ("ibrs-all", &["ibrs_enhanced"]),
-    ("auto-ibrs", &["ibrs_enhanced"]),
-];
+/// Whether two spellings are of one name.
+#[must_use]
+pub fn is_same(a: &str, b: &str) -> bool {
+    let fold = |byte: u8| match byte {
+        b'-' | b'.' => b'_',
+        other => other.to_ascii_lowercase(),
+    };
+    a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
+}
+
+/// The table's spelling of a name in another: what an alias stands for, and `text` itself where it is none.
+#[must_use]
+pub fn without_alias(text: &str) -> &str {
+    let alias = ALIASES.iter().find(|(alias, _)| is_same(alias, text));
+    alias.map_or(text, |(_, name)| name)
+}
+
+/// The name of the feature that a text means, however it is spelled.
+#[must_use]
+pub fn named(text: &str) -> Option<&'static str> {
+    let text = without_alias(text);
+    WORDS
+        .iter()
+        .flat_map(|word| word.bits)
+        .map(|(_, name)| *name)
+        .find(|name| is_same(name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn a_feature_is_known_by_every_spelling() {
+        assert_eq!(named("SSE4.1"), Some("sse4_1"));
+        assert_eq!(named("Lzcnt"), Some("abm"));
+        assert_eq!(named("tsc-deadline"), Some("tsc_deadline_timer"));
+        assert_eq!(named("sse4"), None);
+        assert_eq!(named(""), None);
+    }
+}

@@ -1,0 +1,60 @@
+//! Devices of which a machine has at most one.
+
+use crate::vmi::Vmi;
+
+/// A PCI function of which a machine has at most one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SingleDevice {
+    /// The source of entropy.
+    Rng,
+    /// The console device, which has the guest agent's port.
+    Console,
+    /// Intel's 6300ESB, which acts as the VMI says.
+    Watchdog,
+    /// The panic device on PCI.
+    Pvpanic,
+    /// Takes memory from the guest; absent where the VMI asks for none.
+    Balloon,
+    /// The socket device, by which the agent and others of the node reach the guest.
+    Vsock,
+}
+
+impl SingleDevice {
+    /// In the order in which they get addresses. A new one goes to the end: guests find their devices where they were.
+    pub const ALL: [Self; 6] = [
+        Self::Rng,
+        Self::Console,
+        Self::Watchdog,
+        Self::Pvpanic,
+        Self::Balloon,
+        Self::Vsock,
+    ];
+
+    /// Its name in the ledger, where its address is kept.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rng => "rng",
+            Self::Console => "console",
+            Self::Watchdog => "i6300esb",
+            Self::Pvpanic => "pvpanic",
+            Self::Balloon => "balloon",
+            Self::Vsock => "vsock",
+        }
+    }
+}
+
+impl Vmi {
+    /// Those that its machine has.
+    pub fn single_devices(&self) -> impl Iterator<Item = SingleDevice> {
+        SingleDevice::ALL.into_iter().filter(|device| match device {
+            SingleDevice::Rng => self.rng,
+            // Every guest has it, for its agent.
+            SingleDevice::Console => true,
+            SingleDevice::Watchdog => self.watchdog.is_some(),
+            SingleDevice::Pvpanic => self.panic_devices.pci,
+            SingleDevice::Balloon => self.balloon,
+            SingleDevice::Vsock => self.vsock,
+        })
+    }
+}
