@@ -1,4 +1,4 @@
-//! The programs of an older version, which `integration/compat/PREVIOUS` names by its commit. They are built once
+//! The programs of older versions, which `integration/compat/PREVIOUS` names by their commits. They are built once
 //! and kept.
 
 use std::fs;
@@ -18,37 +18,41 @@ const PROFILE: [&str; 2] = [
     "profile.dev.debug-assertions=false",
 ];
 
-/// Which version it is.
+/// The commits of those versions, the oldest first.
 ///
 /// # Errors
-/// When the file that names it cannot be read.
-fn commit() -> anyhow::Result<String> {
+/// When the file that names them cannot be read, or names none.
+pub fn commits() -> anyhow::Result<Vec<String>> {
     let named = artifacts::workspace()?.join("integration/compat/PREVIOUS");
     let text = fs::read_to_string(&named).with_context(|| named.display().to_string())?;
-    Ok(text.trim().to_owned())
+    let commits: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    anyhow::ensure!(!commits.is_empty(), "{} is empty", named.display());
+    Ok(commits)
 }
 
-/// Why its source cannot be had here, if so.
+/// Why their source cannot be had here, if so.
 #[must_use]
 pub fn without_source() -> Option<String> {
-    let looked = commit().and_then(|commit| {
-        let mut git = Command::new("git");
-        git.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]);
-        process::output(git.current_dir(artifacts::workspace()?))
+    let looked = commits().and_then(|commits| {
+        for commit in commits {
+            let mut git = Command::new("git");
+            git.args(["cat-file", "-e", &format!("{commit}^{{commit}}")]);
+            process::output(git.current_dir(artifacts::workspace()?))?;
+        }
+        Ok(())
     });
     looked.err().map(|error| {
         format!("this clone does not reach back far enough (`git fetch --unshallow`): {error:#}")
     })
 }
 
-/// The directory of its agent and its VMM.
+/// The directory of the agent and the VMM of a commit.
 ///
 /// # Errors
 /// When they cannot be built.
-pub fn programs() -> anyhow::Result<PathBuf> {
-    let commit = commit()?;
+pub fn programs(commit: &str) -> anyhow::Result<PathBuf> {
     let key = cache::key(&[commit.as_bytes(), PROFILE.concat().as_bytes()]);
-    cache::directory("previous", &key, |partial| build(&commit, partial))
+    cache::directory("previous", &key, |partial| build(commit, partial))
 }
 
 fn build(commit: &str, to: &Path) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Guests of versions that the agent does not know, and agents of the previous version, on this machine's own KVM.
+//! Guests of versions that the agent does not know, and agents of previous versions, on this machine's own KVM.
 
 #![forbid(unsafe_code)]
 
@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use anyhow::Context;
 use integration::agent::{Agent, CONFIG, GuestSpec, IMAGES, LOG, MANIFESTS};
 use integration::commands::Commands;
 use integration::host::{self, Host};
@@ -133,8 +134,18 @@ fn a_guest_whose_vmm_is_of_an_unknown_version_is_left_running_and_a_condition_sa
     Ok(())
 }
 
-/// Where the previous version is, in the corner.
+/// Where a previous version is, in the corner.
 const PREVIOUS: &str = "/run/previous";
+
+/// Puts the programs of a previous version into the corner.
+fn bring_back(host: &Host, commit: &str) -> anyhow::Result<()> {
+    let programs = previous::programs(commit)?;
+    for name in ["kvmlet", "kvmlet-vmm"] {
+        let program = std::fs::read(programs.join(name))?;
+        host.put(&format!("{PREVIOUS}/{name}"), 0o755, &program)?;
+    }
+    Ok(())
+}
 
 /// Kills whichever agent runs, and starts that of the previous version on the same state.
 fn go_back(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
@@ -152,17 +163,17 @@ fn guests_go_on_under_the_next_version_and_while_the_previous_one_refuses_the_le
         host::without_host().or_else(previous::without_source),
         Ok(())
     );
-    let programs = previous::programs()?;
+    for commit in previous::commits()? {
+        go_on_from(&commit).with_context(|| format!("guests of {commit}"))?;
+    }
+    Ok(())
+}
+
+fn go_on_from(commit: &str) -> anyhow::Result<()> {
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
-    for name in ["kvmlet", "kvmlet-vmm"] {
-        host.put(
-            &format!("{PREVIOUS}/{name}"),
-            0o755,
-            &std::fs::read(programs.join(name))?,
-        )?;
-    }
+    bring_back(&host, commit)?;
     let config = "node_name = \"node1\"\n[networks.lan]\nbridge = \"br0\"\n";
     host.put(&format!("{PREVIOUS}/kvmlet.toml"), 0o644, config.as_bytes())?;
 
@@ -257,13 +268,11 @@ fn files_that_an_earlier_release_let_a_namespace_use_stay_its_own_through_stop_a
         host::without_host().or_else(previous::without_source),
         Ok(())
     );
-    let programs = previous::programs()?;
+    let commits = previous::commits()?;
+    let oldest = commits.first().context("the oldest version")?;
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
-    for name in ["kvmlet", "kvmlet-vmm"] {
-        let program = std::fs::read(programs.join(name))?;
-        host.put(&format!("{PREVIOUS}/{name}"), 0o755, &program)?;
-    }
+    bring_back(&host, oldest)?;
     let config = format!(
         "node_name = \"node1\"\nmanifest_dir = \"{MANIFESTS}\"\n[networks.lan]\nbridge = \"br0\"\n"
     );
