@@ -4,6 +4,7 @@ mod pod_network;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
@@ -166,6 +167,8 @@ fn registries(config: &Config) -> RegistrySettings {
             ca: registry.ca.clone(),
             mirrors: registry.mirrors.clone(),
             proxy: registry.proxy.as_deref().and_then(RegistryProxy::parse),
+            answer: registry.timeout_seconds.map(Duration::from_secs),
+            pull: registry.pull_timeout_seconds.map(Duration::from_secs),
         };
         (name.clone(), host)
     });

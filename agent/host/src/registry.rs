@@ -31,16 +31,13 @@ use blobs::{directory, tempfile_in};
 use failure::PullFailure;
 pub(crate) use fetches::Fetches;
 use serve::{Fetched, Progress, Pulled, Serving};
-use settings::{DOCKER_IMAGES, DOCKER_REGISTRY};
+use settings::{DOCKER_IMAGES, DOCKER_REGISTRY, RegistryTimes};
 pub use settings::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub(crate) use turns::Turns;
 use turns::Whose;
 
 /// Where distributions keep the certificates of public authorities.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
-
-/// Longest pull of one image.
-const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
 /// Pulls images.
 #[derive(Debug, Clone)]
@@ -101,7 +98,7 @@ impl Puller {
         for mirror in mirrors.iter().map(Some).chain([None]) {
             ensure_private_dir(&self.dir)?;
             let room = order.room.limits.room_in(&self.dir)?;
-            let mut request = request(order, mirror.map(String::as_str)).await?;
+            let (mut request, times) = request(order, mirror.map(String::as_str)).await?;
             request.reserve_bytes = room.reserve_bytes;
             let name = request.registry.clone();
             let whose = Whose {
@@ -113,13 +110,17 @@ impl Puller {
                 // The manifest is one.
                 max_blobs: limits.layers + 1,
                 settings,
+                patience: times.answer,
                 is_kept,
                 progress,
                 fetcher: self.fetches.begin(&name),
                 dialer: &self.dialer,
                 room: order.room,
             };
-            match self.ask_in_turns(&request, &serving, &whose).await {
+            match self
+                .ask_in_turns(&request, &serving, &whose, times.pull)
+                .await
+            {
                 Ok(Pulled::Kept(digest)) => return Ok(PulledImage::Kept(digest)),
                 Ok(Pulled::New(fetched)) => return self.open(&fetched, limits),
                 Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
@@ -139,15 +140,16 @@ impl Puller {
         request: &PullRequest,
         serving: &Serving<'_>,
         whose: &Whose,
+        longest: Duration,
     ) -> Result<Pulled, PullFailure> {
-        let began = tokio::time::Instant::now();
+        let end = tokio::time::Instant::now() + longest;
         let mut times = 0_u32;
         loop {
             let turn = self.turns.take(whose, times).await;
-            let asked = tokio::time::timeout_at(began + LONGEST, self.ask(request, serving));
+            let asked = tokio::time::timeout_at(end, self.ask(request, serving));
             tokio::select! {
                 asked = asked => return asked.unwrap_or_else(|_| {
-                    let why = format!("it took more than {LONGEST:?}");
+                    let why = format!("it took more than {longest:?}, its pull_timeout_seconds");
                     Err(PullFailure::Refused(why))
                 }),
                 () = turn.over() => {
@@ -244,7 +246,11 @@ fn way_out(order: &PullOrder<'_>, is_mirror: bool) -> &'static str {
     }
 }
 
-async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequest, PullFailure> {
+/// What the child is told of a registry or a mirror, and how long that may take.
+async fn request(
+    order: &PullOrder<'_>,
+    mirror: Option<&str>,
+) -> Result<(PullRequest, RegistryTimes), PullFailure> {
     let PullOrder {
         image,
         settings,
@@ -265,6 +271,7 @@ async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequ
         }
     };
     let host = settings.hosts.get(&registry).cloned().unwrap_or_default();
+    let times = settings.times(&registry);
     let mut authorities = String::new();
     for path in [Some(PathBuf::from(SYSTEM_AUTHORITIES)), host.ca.clone()] {
         let Some(path) = path else { continue };
@@ -286,7 +293,7 @@ async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequ
         DOCKER_IMAGES => DOCKER_REGISTRY.to_owned(),
         _ => registry,
     };
-    Ok(PullRequest {
+    let request = PullRequest {
         registry,
         repository,
         reference: image.reference.clone(),
@@ -298,5 +305,7 @@ async fn request(order: &PullOrder<'_>, mirror: Option<&str>) -> Result<PullRequ
         max_layers: limits.layers,
         max_layer_bytes: limits.layer_bytes,
         reserve_bytes: 0,
-    })
+        answer_milliseconds: u64::try_from(times.answer.as_millis()).unwrap_or(u64::MAX),
+    };
+    Ok((request, times))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use agent_domain::{EVERY_NAMESPACE, Name, Namespace};
@@ -86,7 +87,16 @@ pub(crate) struct Registry {
     pub(crate) mirrors: Vec<String>,
     /// `http://HOST:PORT`, over which it is reached, or `none`.
     pub(crate) proxy: Option<String>,
+    /// How long it may take to answer, and between two pieces of what it sends.
+    pub(crate) timeout_seconds: Option<u64>,
+    /// How long one pull may take.
+    pub(crate) pull_timeout_seconds: Option<u64>,
 }
+
+/// A child waits for the agent no longer, which connects to registries meanwhile.
+const TIMEOUTS: RangeInclusive<u64> = 1..=300;
+/// Up to a day. The child that pulls has less of the processor's time.
+const PULL_TIMEOUTS: RangeInclusive<u64> = 10..=86400;
 
 impl Registry {
     /// The first key that is wrong, its value, and the rule.
@@ -98,9 +108,19 @@ impl Registry {
             let rule = "must be http://HOST:PORT, without a user, or none";
             return Some(("proxy", shown, rule));
         }
+        let outside = |value: Option<u64>, bounds: &RangeInclusive<u64>| {
+            let wrong = value.filter(|value| !bounds.contains(value));
+            wrong.map(|value| value.to_string())
+        };
+        if let Some(value) = outside(self.timeout_seconds, &TIMEOUTS) {
+            return Some(("timeout_seconds", value, "must be 1 to 300"));
+        }
+        if let Some(value) = outside(self.pull_timeout_seconds, &PULL_TIMEOUTS) {
+            return Some(("pull_timeout_seconds", value, "must be 10 to 86400"));
+        }
         let is_special = self.insecure || self.ca.is_some() || !self.mirrors.is_empty();
         (name == EVERY_REGISTRY && is_special).then(|| {
-            let rule = "takes proxy alone: the other keys are those of one registry";
+            let rule = "takes proxy, timeout_seconds and pull_timeout_seconds alone: the other keys are those of one registry";
             ("*", name.to_owned(), rule)
         })
     }

@@ -228,6 +228,29 @@ fn the_node_waits_for_its_guests_within_bounds() {
 }
 
 #[test]
+fn a_registry_has_time_within_bounds() {
+    let text = "[registries.\"*\"]\ntimeout_seconds = 300\n\
+                [registries.\"far.example\"]\ntimeout_seconds = 1\npull_timeout_seconds = 86400\n";
+    let registries = parse(text).expect("is fine").registries;
+    let far = registries.get("far.example").expect("is there");
+    assert_eq!(far.timeout_seconds, Some(1));
+    assert_eq!(far.pull_timeout_seconds, Some(86400));
+    for (key, values, rule) in [
+        ("timeout_seconds", [0, 301], "must be 1 to 300"),
+        ("pull_timeout_seconds", [9, 86401], "must be 10 to 86400"),
+    ] {
+        for value in values {
+            let text = format!("[registries.\"a.example\"]\n{key} = {value}\n");
+            let refused = parse(&text).expect_err("is wrong");
+            let setting = format!("registries.\"a.example\".{key} = \"{value}\"");
+            for words in [&setting[..], rule] {
+                assert!(refused.contains(words), "{refused}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_proxy_of_registries_is_a_host_with_a_port_and_shows_no_password() {
     let text = "[registries.\"*\"]\nproxy = \"http://proxy.example:3128\"\n\
                 [registries.\"near.example:5000\"]\nproxy = \"none\"\ninsecure = true\n";
@@ -241,7 +264,10 @@ fn a_proxy_of_registries_is_a_host_with_a_port_and_shows_no_password() {
             "[registries.\"a.example\"]\nproxy = \"proxy.example\"\n",
             "must be http://HOST:PORT",
         ),
-        ("[registries.\"*\"]\ninsecure = true\n", "takes proxy alone"),
+        (
+            "[registries.\"*\"]\ninsecure = true\n",
+            "takes proxy, timeout_seconds and pull_timeout_seconds alone",
+        ),
     ] {
         let refused = parse(text).expect_err("is wrong");
         assert!(refused.contains(words), "{refused}");

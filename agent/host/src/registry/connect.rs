@@ -14,7 +14,7 @@ use crate::dialer::Dialer;
 /// Addresses of one host that are tried: whoever answers for its name may give any number.
 const MAX_ADDRESSES: usize = 8;
 
-/// Until one address answers.
+/// Until one address answers, at most.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where clouds tell a node's secrets over IPv6 (fd00:ec2::254). Over IPv4 it is link-local.
@@ -23,13 +23,16 @@ const CLOUD_METADATA: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 
 /// Until a name's addresses are known that a proxy could look up as well.
 const LOOKUP: Duration = Duration::from_secs(3);
 
-/// A connection to a host that may be reached, over the proxy that the configuration has for it.
+/// A connection to a host that may be reached, over the proxy that the configuration has for it. Neither has more than `patience`
+/// to answer.
 pub(super) async fn connect(
     host: &str,
     port: u16,
     settings: &RegistrySettings,
+    patience: Duration,
     dialer: &Dialer,
 ) -> Result<TcpStream, String> {
+    let each = patience.min(PATIENCE);
     let written = written(host);
     let judge = |address| {
         let what = forbidden(address).filter(|_| !is_named(&written, port, settings))?;
@@ -38,7 +41,7 @@ pub(super) async fn connect(
         ))
     };
     let Some((proxy, proxy_port)) = settings.proxy(&written, port) else {
-        return dial(dialer, host, port, judge).await;
+        return dial(dialer, host, port, each, judge).await;
     };
     // The proxy may know names that the node does not. Those that both know lead nowhere else than without it.
     let known = tokio::time::timeout(LOOKUP, dialer.look_up(host, port)).await;
@@ -51,17 +54,20 @@ pub(super) async fn connect(
     }
     let failed = |why| format!("the proxy {proxy}:{proxy_port} does not connect to {host}: {why}");
     // It is the operator who named the proxy, wherever it is.
-    let stream = dial(dialer, proxy, proxy_port, |_| None)
+    let stream = dial(dialer, proxy, proxy_port, each, |_| None)
         .await
         .map_err(failed)?;
-    tunnel(stream, &written, port).await.map_err(failed)
+    tunnel(stream, &written, port, patience)
+        .await
+        .map_err(failed)
 }
 
-/// A connection to the first address of a host that answers and of which `judge` says nothing.
+/// A connection to the first address of a host that answers and of which `judge` says nothing. Each address may take so long.
 async fn dial(
     dialer: &Dialer,
     host: &str,
     port: u16,
+    each: Duration,
     judge: impl Fn(IpAddr) -> Option<String>,
 ) -> Result<TcpStream, String> {
     let addresses = dialer
@@ -74,7 +80,7 @@ async fn dial(
             last = why;
             continue;
         }
-        match tokio::time::timeout(PATIENCE, dialer.connect(address, None)).await {
+        match tokio::time::timeout(each, dialer.connect(address, None)).await {
             Ok(Ok(stream)) => return Ok(stream),
             // The node's own firewall.
             Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -84,7 +90,7 @@ async fn dial(
                 );
             }
             Ok(Err(error)) => last = format!("{host}:{port}: {error}"),
-            Err(_) => last = format!("{host}:{port}: no answer within {PATIENCE:?}"),
+            Err(_) => last = format!("{host}:{port}: no answer within {each:?}"),
         }
     }
     Err(last)
@@ -195,10 +201,21 @@ mod tests {
         let dialer = Dialer::of_this_process();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let refused = connect("127.0.0.1", port, &RegistrySettings::default(), &dialer).await;
+        let refused = connect(
+            "127.0.0.1",
+            port,
+            &RegistrySettings::default(),
+            PATIENCE,
+            &dialer,
+        )
+        .await;
         assert!(refused.unwrap_err().contains("the node itself"));
         let mut settings = named(&format!("127.0.0.1:{port}"));
-        assert!(connect("127.0.0.1", port, &settings, &dialer).await.is_ok());
+        assert!(
+            connect("127.0.0.1", port, &settings, PATIENCE, &dialer)
+                .await
+                .is_ok()
+        );
         // Nor does a proxy lead there, which is itself one that the configuration names.
         let every = RegistryHost {
             proxy: RegistryProxy::parse(&format!("http://127.0.0.1:{port}")),
@@ -209,7 +226,9 @@ mod tests {
             ("127.0.0.2", "the node itself"),
             ("169.254.169.254", "a link-local address"),
         ] {
-            let refused = connect(host, 80, &settings, &dialer).await.unwrap_err();
+            let refused = connect(host, 80, &settings, PATIENCE, &dialer)
+                .await
+                .unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
     }

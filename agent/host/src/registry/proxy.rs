@@ -10,17 +10,15 @@ use tokio::net::TcpStream;
 
 use super::settings::is_host;
 
-/// Until a proxy has a connection.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// What the head of a proxy's answer may take.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 
-/// Has the proxy at the other end of `stream` connect to `host`, an IPv6 address in brackets.
+/// Has the proxy at the other end of `stream` connect to `host`, an IPv6 address in brackets, within `patience`.
 pub(super) async fn tunnel(
     mut stream: TcpStream,
     host: &str,
     port: u16,
+    patience: Duration,
 ) -> Result<TcpStream, String> {
     if !is_host(host.trim_start_matches('[').trim_end_matches(']')) {
         return Err(format!("{host:?} is no host name"));
@@ -30,10 +28,10 @@ pub(super) async fn tunnel(
         stream.write_all(request.as_bytes()).await?;
         head(&mut stream).await
     };
-    let head = match tokio::time::timeout(PATIENCE, asked).await {
+    let head = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(head)) => head,
         Ok(Err(error)) => return Err(format!("it does not answer as a proxy does: {error}")),
-        Err(_) => return Err(format!("no answer within {PATIENCE:?}")),
+        Err(_) => return Err(format!("no answer within {patience:?}")),
     };
     let line = head.lines().next().unwrap_or_default();
     let mut words = line.splitn(3, ' ');
@@ -77,7 +75,7 @@ mod tests {
             String::from_utf8(asked).unwrap()
         });
         let stream = TcpStream::connect(address).await.unwrap();
-        let outcome = match tunnel(stream, host, 443).await {
+        let outcome = match tunnel(stream, host, 443, Duration::from_secs(60)).await {
             Ok(mut stream) => {
                 let mut first = [0; 5];
                 stream.read_exact(&mut first).await.unwrap();

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -49,6 +50,8 @@ pub(super) struct Serving<'a> {
     /// Blobs that one child may have.
     pub(super) max_blobs: usize,
     pub(super) settings: &'a RegistrySettings,
+    /// How long hosts may take to answer.
+    pub(super) patience: Duration,
     pub(super) is_kept: &'a (dyn Fn(&str) -> bool + Send + Sync),
     pub(super) progress: &'a Progress<'a>,
     pub(super) fetcher: Fetcher,
@@ -125,7 +128,8 @@ impl Serving<'_> {
             }
             match serde_json::from_slice(&line).map_err(io::Error::other)? {
                 PullAsk::Connect { host, port } => {
-                    let made = connect(&host, port, self.settings, self.dialer).await;
+                    let made =
+                        connect(&host, port, self.settings, self.patience, self.dialer).await;
                     match made {
                         Ok(connection) => hand_over(&stream, connection.as_fd()).await?,
                         Err(why) => refuse(&mut stream, &why).await?,
@@ -259,6 +263,7 @@ mod tests {
                     hosts: BTreeMap::new(),
                 }
             },
+            patience: Duration::from_secs(60),
             is_kept: &|_| false,
             progress: &|_, _| {},
             fetcher: fetches.begin(registry),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Name of the settings for all registries that have none of their own.
 pub const EVERY_REGISTRY: &str = "*";
@@ -10,10 +11,16 @@ pub const EVERY_REGISTRY: &str = "*";
 pub(super) const DOCKER_REGISTRY: &str = "registry-1.docker.io";
 pub(super) const DOCKER_IMAGES: &str = "docker.io";
 
+/// How long a registry may take to answer, and between two pieces of what it sends.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// How long one pull may take.
+const PULL: Duration = Duration::from_secs(4 * 3600);
+
 /// What the operator says of registries: `[registries."HOST[:PORT]"]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistrySettings {
-    /// By host and port as images name them, or [`EVERY_REGISTRY`], of which the proxy alone counts.
+    /// By host and port as images name them, or [`EVERY_REGISTRY`], of which the proxy and the times alone count.
     pub hosts: BTreeMap<String, RegistryHost>,
 }
 
@@ -28,6 +35,17 @@ pub struct RegistryHost {
     pub mirrors: Vec<String>,
     /// How it is reached; without it as [`EVERY_REGISTRY`] says.
     pub proxy: Option<RegistryProxy>,
+    /// How long it, or a host that it leads to, may take to answer, and to go on with an answer; as above.
+    pub answer: Option<Duration>,
+    /// How long one pull from it may take; as above.
+    pub pull: Option<Duration>,
+}
+
+/// How long a registry may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RegistryTimes {
+    pub(super) answer: Duration,
+    pub(super) pull: Duration,
 }
 
 /// How a registry is reached: `registries."HOST[:PORT]".proxy`.
@@ -67,6 +85,17 @@ impl RegistryProxy {
 }
 
 impl RegistrySettings {
+    /// How long a registry, or a mirror, may take, by its name in the configuration.
+    pub(super) fn times(&self, name: &str) -> RegistryTimes {
+        let own = [self.hosts.get(name), self.hosts.get(EVERY_REGISTRY)];
+        let first =
+            |of: fn(&RegistryHost) -> Option<Duration>| own.into_iter().flatten().find_map(of);
+        RegistryTimes {
+            answer: first(|host| host.answer).unwrap_or(ANSWER),
+            pull: first(|host| host.pull).unwrap_or(PULL),
+        }
+    }
+
     /// The proxy for a host, as images name it; host and port of the proxy.
     pub(super) fn proxy(&self, host: &str, port: u16) -> Option<(&str, u16)> {
         // Docker's registry has another name than its images.
@@ -155,5 +184,34 @@ mod tests {
         let docker = settings.proxy("registry-1.docker.io", 443);
         assert_eq!(docker, Some(("third", 3)));
         assert_eq!(RegistrySettings::default().proxy("x", 443), None);
+    }
+
+    #[test]
+    fn a_registry_has_its_own_times_before_those_of_all() {
+        let seconds = Duration::from_secs;
+        let host = |answer: Option<u64>, pull: Option<u64>| RegistryHost {
+            answer: answer.map(seconds),
+            pull: pull.map(seconds),
+            ..RegistryHost::default()
+        };
+        let settings = |hosts: &[(&str, RegistryHost)]| RegistrySettings {
+            hosts: hosts
+                .iter()
+                .map(|(name, host)| ((*name).to_owned(), host.clone()))
+                .collect(),
+        };
+        let every = settings(&[
+            ("*", host(Some(5), Some(50))),
+            ("far.example", host(Some(7), None)),
+        ]);
+        let times = |answer, pull| RegistryTimes {
+            answer: seconds(answer),
+            pull: seconds(pull),
+        };
+        assert_eq!(every.times("far.example"), times(7, 50));
+        assert_eq!(every.times("other.example"), times(5, 50));
+        let one = settings(&[("far.example", host(None, Some(9)))]);
+        assert_eq!(one.times("far.example"), times(60, 9));
+        assert_eq!(one.times("other.example"), times(60, 14400));
     }
 }

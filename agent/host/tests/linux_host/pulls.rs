@@ -13,10 +13,16 @@ use crate::dialer::{NODE, PATIENCE, raise_loopback};
 use crate::support::{HostDirs, Outcome, trial};
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial(
-        "the_child_that_pulls_has_no_rights_no_network_and_no_files",
-        confined,
-    )]
+    vec![
+        trial(
+            "the_child_that_pulls_has_no_rights_no_network_and_no_files",
+            confined,
+        ),
+        trial(
+            "a_registry_that_does_not_answer_is_given_up_in_its_time",
+            given_up,
+        ),
+    ]
 }
 
 /// The child of this process that pulls, once it has given up its rights.
@@ -75,25 +81,19 @@ fn expect_no_rights(pid: &str) {
     );
 }
 
-async fn confined() -> Outcome {
-    raise_loopback().await;
-    let dirs = HostDirs::new();
-    // It is connected, and never answered.
+/// A registry that takes connections and never answers, as the configuration has it.
+async fn silent(host: RegistryHost) -> std::io::Result<(TcpListener, RegistrySettings, String)> {
     let registry = TcpListener::bind(NODE).await?;
     let name = registry.local_addr()?.to_string();
-    let mut config = dirs.config();
-    let insecure = RegistryHost {
-        insecure: true,
-        ..RegistryHost::default()
-    };
-    config.registries = RegistrySettings {
-        hosts: BTreeMap::from([(name.clone(), insecure)]),
-    };
-    let host = LinuxHost::start(config).await?;
-    let disk = ContainerDisk {
-        name: format!("{name}/vm/disk:1"),
+    let hosts = BTreeMap::from([(name.clone(), host)]);
+    Ok((registry, RegistrySettings { hosts }, name))
+}
+
+fn disk_of(registry: String) -> ContainerDisk {
+    ContainerDisk {
+        name: format!("{registry}/vm/disk:1"),
         image: ContainerImage::Registry(RegistryImage {
-            registry: name,
+            registry,
             repository: String::from("vm/disk"),
             reference: String::from("1"),
         }),
@@ -101,7 +101,22 @@ async fn confined() -> Outcome {
         pull: PullPolicy::IfNotPresent,
         pull_secret: None,
         credentials: None,
-    };
+    }
+}
+
+async fn confined() -> Outcome {
+    raise_loopback().await;
+    let dirs = HostDirs::new();
+    // It is connected, and never answered.
+    let (registry, settings, name) = silent(RegistryHost {
+        insecure: true,
+        ..RegistryHost::default()
+    })
+    .await?;
+    let mut config = dirs.config();
+    config.registries = settings;
+    let host = LinuxHost::start(config).await?;
+    let disk = disk_of(name);
     let namespace: Namespace = "default".parse().map_err(|()| "no namespace")?;
     host.pull_image(&namespace, &disk)
         .await
@@ -118,5 +133,40 @@ async fn confined() -> Outcome {
     };
     let pid = tokio::time::timeout(PATIENCE, found).await?;
     expect_no_rights(&pid);
+    Ok(())
+}
+
+async fn given_up() -> Outcome {
+    raise_loopback().await;
+    let short = Some(Duration::from_millis(100));
+    for (answer, pull, words) in [
+        (short, None, "does not answer"),
+        (None, short, "it took more than 100ms"),
+    ] {
+        let dirs = HostDirs::new();
+        let (_registry, settings, name) = silent(RegistryHost {
+            insecure: true,
+            answer,
+            pull,
+            ..RegistryHost::default()
+        })
+        .await?;
+        let mut config = dirs.config();
+        config.registries = settings;
+        let host = LinuxHost::start(config).await?;
+        let disk = disk_of(name);
+        let namespace: Namespace = "default".parse().map_err(|()| "no namespace")?;
+        let failed = async {
+            loop {
+                // It waits up to a second for news.
+                if let Err(failure) = host.pull_image(&namespace, &disk).await {
+                    return failure.message;
+                }
+            }
+        };
+        // Without the settings it would take a minute, and hours.
+        let said = tokio::time::timeout(3 * PATIENCE, failed).await?;
+        assert!(said.contains(words), "{said}");
+    }
     Ok(())
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::asking::Agent;
 use super::error::PullError;
-use super::http::{Client, next_piece};
+use super::http::Client;
 use super::manifest::Blob;
 use super::messages::{Ask, Request};
 use crate::room::RoomGuard;
@@ -212,7 +212,7 @@ impl<'a> BlobDraft<'a> {
         let end = SeekFrom::Start(self.there);
         self.file.seek(end).map_err(self.unwritten())?;
         let mut body = answer.body;
-        while let Some(piece) = next_piece(&mut body).await? {
+        while let Some(piece) = of.client.next_piece(&mut body).await? {
             let bytes = piece.len() as u64;
             if self.there + bytes > blob.bytes {
                 return Err(PullError::Refused(format!(

@@ -27,8 +27,6 @@ use super::error::PullError;
 use super::messages::{Ask, Request};
 use super::token;
 
-/// Until the head of an answer, and between two pieces of a body.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What an answer's status line and headers may take.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 const MAX_HEADERS: usize = 100;
@@ -56,6 +54,8 @@ pub(super) struct Client<'a> {
     registry: Origin,
     connector: TlsConnector,
     credentials: Option<(String, String)>,
+    /// Until the head of an answer, and between two pieces of a body.
+    patience: Duration,
     /// The header that the registry wants.
     authorization: RefCell<Option<String>>,
     /// Held by who gets another one: the others wait for it.
@@ -72,6 +72,7 @@ impl<'a> Client<'a> {
             registry,
             connector: connector(&request.authorities)?,
             credentials: request.credentials.clone(),
+            patience: Duration::from_millis(request.answer_milliseconds),
             authorization: RefCell::default(),
             login: Mutex::default(),
         })
@@ -155,15 +156,15 @@ impl<'a> Client<'a> {
         let stream = TcpStream::from(descriptor);
         let stream = tokio::net::TcpStream::from_std(stream).map_err(failed())?;
         if !origin.tls {
-            return exchange(stream, origin, path, headers).await;
+            return self.exchange(stream, origin, path, headers).await;
         }
         let name = ServerName::try_from(origin.host.clone())
             .map_err(|_| PullError::Refused(format!("{:?} is no host name", origin.host)))?;
-        let greeted = timeout(PATIENCE, self.connector.connect(name, stream)).await;
+        let greeted = timeout(self.patience, self.connector.connect(name, stream)).await;
         let stream = greeted
             .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
             .map_err(PullError::io(format!("TLS with {} failed", origin.host)))?;
-        exchange(stream, origin, path, headers).await
+        self.exchange(stream, origin, path, headers).await
     }
 
     /// What the registry's challenge wants to see.
@@ -191,7 +192,7 @@ impl<'a> Client<'a> {
                 let answer = self.ask(&origin, &path, &headers).await?;
                 match answer.status {
                     StatusCode::OK => {
-                        let body = body_of(answer.body, token::MAX_TOKEN_BYTES).await?;
+                        let body = self.body_of(answer.body, token::MAX_TOKEN_BYTES).await?;
                         format!("Bearer {}", token::token_of(&body)?)
                     }
                     status => return Err(self.refusal(&path, status, answer.body).await),
@@ -206,7 +207,7 @@ impl<'a> Client<'a> {
 
     /// What the registry says of a request that failed.
     async fn refusal(&self, path: &str, status: StatusCode, body: Incoming) -> PullError {
-        let said = body_of(body, 4096).await.unwrap_or_default();
+        let said = self.body_of(body, 4096).await.unwrap_or_default();
         let said: String = String::from_utf8_lossy(&said)
             .chars()
             .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -223,91 +224,92 @@ impl<'a> Client<'a> {
             _ => PullError::Refused(message),
         }
     }
-}
 
-/// The next piece of a body.
-pub(super) async fn next_piece(body: &mut Incoming) -> Result<Option<Bytes>, PullError> {
-    loop {
-        let frame = timeout(PATIENCE, body.frame()).await;
-        let frame = frame.map_err(|_| {
-            PullError::io("the registry sends nothing")(std::io::ErrorKind::TimedOut.into())
-        })?;
-        match frame {
-            None => return Ok(None),
-            Some(Err(error)) => {
-                let source = std::io::Error::other(error);
-                return Err(PullError::io("the connection broke")(source));
-            }
-            Some(Ok(frame)) => {
-                // Trailers are nobody's business.
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+    /// The next piece of a body.
+    pub(super) async fn next_piece(&self, body: &mut Incoming) -> Result<Option<Bytes>, PullError> {
+        loop {
+            let frame = timeout(self.patience, body.frame()).await;
+            let frame = frame.map_err(|_| {
+                PullError::io("the registry sends nothing")(std::io::ErrorKind::TimedOut.into())
+            })?;
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => {
+                    let source = std::io::Error::other(error);
+                    return Err(PullError::io("the connection broke")(source));
+                }
+                Some(Ok(frame)) => {
+                    // Trailers are nobody's business.
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
                 }
             }
         }
     }
-}
 
-/// A whole body of at most `most` bytes.
-pub(super) async fn body_of(body: Incoming, most: usize) -> Result<Vec<u8>, PullError> {
-    let read = timeout(PATIENCE, Limited::new(body, most).collect()).await;
-    match read {
-        Ok(Ok(collected)) => Ok(collected.to_bytes().to_vec()),
-        Ok(Err(error)) => Err(PullError::Refused(format!(
-            "an answer of at most {most} bytes cannot be read: {error}"
-        ))),
-        Err(_) => Err(PullError::io("the registry sends nothing")(
-            std::io::ErrorKind::TimedOut.into(),
-        )),
+    /// A whole body of at most `most` bytes.
+    pub(super) async fn body_of(&self, body: Incoming, most: usize) -> Result<Vec<u8>, PullError> {
+        let read = timeout(self.patience, Limited::new(body, most).collect()).await;
+        match read {
+            Ok(Ok(collected)) => Ok(collected.to_bytes().to_vec()),
+            Ok(Err(error)) => Err(PullError::Refused(format!(
+                "an answer of at most {most} bytes cannot be read: {error}"
+            ))),
+            Err(_) => Err(PullError::io("the registry sends nothing")(
+                std::io::ErrorKind::TimedOut.into(),
+            )),
+        }
     }
-}
 
-async fn exchange<S>(
-    stream: S,
-    origin: &Origin,
-    path: &str,
-    headers: &[(HeaderName, String)],
-) -> Result<Answer, PullError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let broken = |error: hyper::Error| {
-        PullError::io(format!("{} does not answer", origin.host))(std::io::Error::other(error))
-    };
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(MAX_HEAD_BYTES)
-        .max_headers(MAX_HEADERS)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(broken)?;
-    // It ends with the answer, whose reader learns what went wrong.
-    tokio::spawn(connection);
-    let mut request = hyper::Request::get(path)
-        .header(header::HOST, origin.authority())
-        .header(
-            header::USER_AGENT,
-            concat!("kvmlet/", env!("CARGO_PKG_VERSION")),
-        )
-        .header(header::CONNECTION, "close");
-    for (name, value) in headers {
-        request = request.header(name, value);
+    async fn exchange<S>(
+        &self,
+        stream: S,
+        origin: &Origin,
+        path: &str,
+        headers: &[(HeaderName, String)],
+    ) -> Result<Answer, PullError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let broken = |error: hyper::Error| {
+            PullError::io(format!("{} does not answer", origin.host))(std::io::Error::other(error))
+        };
+        let (mut sender, connection) = http1::Builder::new()
+            .max_buf_size(MAX_HEAD_BYTES)
+            .max_headers(MAX_HEADERS)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(broken)?;
+        // It ends with the answer, whose reader learns what went wrong.
+        tokio::spawn(connection);
+        let mut request = hyper::Request::get(path)
+            .header(header::HOST, origin.authority())
+            .header(
+                header::USER_AGENT,
+                concat!("kvmlet/", env!("CARGO_PKG_VERSION")),
+            )
+            .header(header::CONNECTION, "close");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| {
+            PullError::Refused(format!("{path:?} cannot be asked for: {error}"))
+        })?;
+        let answer = timeout(self.patience, sender.send_request(request)).await;
+        let response = answer
+            .map_err(|_| {
+                let what = format!("{} does not answer", origin.host);
+                PullError::io(what)(std::io::ErrorKind::TimedOut.into())
+            })?
+            .map_err(broken)?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
     }
-    let request = request
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| PullError::Refused(format!("{path:?} cannot be asked for: {error}")))?;
-    let answer = timeout(PATIENCE, sender.send_request(request)).await;
-    let response = answer
-        .map_err(|_| {
-            let what = format!("{} does not answer", origin.host);
-            PullError::io(what)(std::io::ErrorKind::TimedOut.into())
-        })?
-        .map_err(broken)?;
-    let (head, body) = response.into_parts();
-    Ok(Answer {
-        status: head.status,
-        headers: head.headers,
-        body,
-    })
 }
 
 impl Origin {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::error::PullError;
-use super::http::{Client, body_of};
+use super::http::Client;
 use super::messages::Request;
 
 const MAX_DOCUMENT_BYTES: usize = 4 << 20;
@@ -77,7 +77,7 @@ pub(super) async fn fetch(client: &Client<'_>, request: &Request) -> Result<Mani
         let content_type = content_type.and_then(|value| value.to_str().ok());
         let content_type = content_type.unwrap_or("").split(';').next().unwrap_or("");
         let content_type = content_type.trim().to_owned();
-        let body = body_of(answer.body, MAX_DOCUMENT_BYTES).await?;
+        let body = client.body_of(answer.body, MAX_DOCUMENT_BYTES).await?;
         let digest = format!("sha256:{}", hex::encode(Sha256::digest(&body)));
         if reference.starts_with("sha256:") && reference != digest {
             return Err(PullError::Refused(format!(
@@ -199,6 +199,7 @@ mod tests {
             max_layers: 2,
             max_layer_bytes: 100,
             reserve_bytes: 0,
+            answer_milliseconds: 60_000,
         }
     }
 

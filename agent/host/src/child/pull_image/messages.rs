@@ -26,6 +26,8 @@ pub(crate) struct Request {
     pub(crate) max_layer_bytes: u64,
     /// What has to stay free of the layers' file system.
     pub(crate) reserve_bytes: u64,
+    /// How long hosts may take to answer, and to go on with an answer.
+    pub(crate) answer_milliseconds: u64,
 }
 
 /// A request or a report of the child.
