@@ -10,27 +10,29 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::net::SocketType;
 use rustix::net::sockopt::{socket_domain, socket_type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket, UnixDatagram};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::child::{
     OPEN_SOCKETS, Outcome, SocketAnswer, SocketOrder, Wanted, next_message, send_in_turn,
 };
-use crate::sandbox::{Limits, Sandbox};
+use crate::sandbox::Sandbox;
+use crate::scope::{Kind, Scope, Server, start_server};
 
 /// What the process may take: its threads wait for name servers.
-const MEMORY_BYTES: u64 = 64 << 20;
-const TASKS: u64 = 32;
+const KIND: Kind = Kind {
+    word: "dial",
+    memory_bytes: 64 << 20,
+    tasks: 32,
+};
 
 /// Connections that wait until they are taken.
 const BACKLOG: u32 = 1024;
@@ -231,39 +233,26 @@ impl Shared {
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
     async fn start(self: &Arc<Self>) -> io::Result<Arc<Running>> {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-        rustix::io::ioctl_fionbio(&ours, true)?;
-        let child = Command::new(&self.program)
-            .arg(OPEN_SOCKETS)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child.id().unwrap_or_default();
-        let name = format!("kvmlet-dial-{pid}");
-        let limits = Limits {
-            memory_bytes: MEMORY_BYTES,
-            tasks: TASKS,
-            cpu_weight: 100,
-            cpu_microseconds: None,
-            cpus: None,
-        };
-        let adopted = self.sandbox.adopt(&name, pid, &limits).await;
-        adopted.map_err(io::Error::other)?;
+        let server = start_server(&self.program, OPEN_SOCKETS, &self.sandbox, KIND).await?;
+        let Server {
+            child,
+            orders,
+            scope,
+            ..
+        } = server;
+        rustix::io::ioctl_fionbio(&orders, true)?;
         let running = Arc::new(Running {
-            orders: UnixDatagram::from_std(ours.into())?,
+            orders: UnixDatagram::from_std(orders.into())?,
             waiting: Mutex::new(Some(HashMap::new())),
         });
         *self.locked() = Some(Arc::clone(&running));
         let it = Arc::clone(&running);
-        tokio::spawn(Arc::clone(self).outlive(child, name, it));
+        tokio::spawn(Arc::clone(self).outlive(child, scope, it));
         Ok(running)
     }
 
     /// Hands out answers until the process has ended.
-    async fn outlive(self: Arc<Self>, mut child: Child, name: String, running: Arc<Running>) {
+    async fn outlive(self: Arc<Self>, mut child: Child, scope: Scope, running: Arc<Running>) {
         let heard = running.hear().await;
         // Nobody begins to wait from here on.
         drop(running.locked().take());
@@ -280,13 +269,7 @@ impl Shared {
             error = heard.err().map(|error| error.to_string()),
             "the process that makes sockets ended; another one takes its place"
         );
-        if let Err(error) = self.sandbox.remove(&name).await {
-            tracing::debug!(
-                name,
-                error = &error as &(dyn std::error::Error + 'static),
-                "its cgroup stays"
-            );
-        }
+        scope.remove().await;
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Arc<Running>>> {

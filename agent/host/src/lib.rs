@@ -37,6 +37,7 @@ mod registry;
 mod resolver;
 mod room;
 mod sandbox;
+mod scope;
 mod taps;
 #[cfg(test)]
 mod test_namespace;

@@ -5,21 +5,23 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_dhcp::Guest;
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::namespace::Namespace;
 use crate::child::{DhcpOrder, OPEN_DHCP, send_dhcp_order};
 use crate::facility::Wake;
-use crate::sandbox::{Limits, Sandbox};
+use crate::sandbox::Sandbox;
+use crate::scope::{Kind, Scope, Server, start_server};
 
 /// What the process and the one that it starts may take.
-const MEMORY_BYTES: u64 = 64 << 20;
-const TASKS: u64 = 16;
+const KIND: Kind = Kind {
+    word: "dhcp",
+    memory_bytes: 64 << 20,
+    tasks: 16,
+};
 
 /// Starts and tells the process.
 #[derive(Debug)]
@@ -116,26 +118,13 @@ impl Responder {
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
     async fn start(&self) -> io::Result<()> {
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
-        let child = Command::new(&self.program)
-            .arg(OPEN_DHCP)
-            .env_clear()
-            .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child.id().unwrap_or_default();
-        let name = format!("kvmlet-dhcp-{pid}");
-        let limits = Limits {
-            memory_bytes: MEMORY_BYTES,
-            tasks: TASKS,
-            cpu_weight: 100,
-            cpu_microseconds: None,
-            cpus: None,
-        };
-        let adopted = self.sandbox.adopt(&name, pid, &limits).await;
-        adopted.map_err(io::Error::other)?;
+        let server = start_server(&self.program, OPEN_DHCP, &self.sandbox, KIND).await?;
+        let Server {
+            child,
+            pid,
+            orders,
+            scope,
+        } = server;
         // Before anybody waits for its end, which is to find it here.
         *self.locked() = Some(Present {
             pid,
@@ -143,7 +132,7 @@ impl Responder {
             served: HashMap::new(),
         });
         let present = Arc::clone(&self.present);
-        tokio::spawn(outlive(child, name, Arc::clone(&self.sandbox), present));
+        tokio::spawn(outlive((pid, child), scope, present));
         Ok(())
     }
 
@@ -159,12 +148,10 @@ fn locked(present: &Mutex<Option<Present>>) -> MutexGuard<'_, Option<Present>> {
 
 /// Waits for the end of the process, and has its guests be looked after.
 async fn outlive(
-    mut child: Child,
-    name: String,
-    sandbox: Arc<Sandbox>,
+    (pid, mut child): (u32, Child),
+    scope: Scope,
     present: Arc<Mutex<Option<Present>>>,
 ) {
-    let pid = child.id().unwrap_or_default();
     let ended = child.wait().await;
     let ended = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
     tracing::warn!(
@@ -180,11 +167,5 @@ async fn outlive(
     for wake in served.into_iter().flatten().filter_map(|(_, wake)| wake) {
         wake.notify_one();
     }
-    if let Err(error) = sandbox.remove(&name).await {
-        tracing::debug!(
-            name,
-            error = &error as &(dyn std::error::Error + 'static),
-            "its cgroup stays"
-        );
-    }
+    scope.remove().await;
 }
