@@ -24,6 +24,7 @@ mod sparse_file;
 mod unpack_kernel;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 #[cfg(test)]
@@ -66,19 +67,40 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let subcommand = arguments.next()?;
     match subcommand.to_str()? {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
-        convert_image::SUBCOMMAND => Some(convert_image::main()),
-        read_archive::SUBCOMMAND => Some(read_archive::main()),
-        read_layers::SUBCOMMAND => Some(read_layers::main()),
-        pull_image::SUBCOMMAND => Some(pull_image::main()),
-        answer_dhcp::SUBCOMMAND => Some(answer_dhcp::main()),
-        open_dhcp::SUBCOMMAND => Some(open_dhcp::main()),
-        open_sockets::SUBCOMMAND => Some(open_sockets::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
         launch_vmm::SUBCOMMAND => {
             oom_score::spare();
             Some(launch_vmm::main(arguments))
         }
-        _ => None,
+        name => {
+            let (_, serve) = SERVING.iter().find(|(known, _)| *known == name)?;
+            Some(exit_code(name, serve()))
+        }
+    }
+}
+
+type Serve = fn() -> io::Result<()>;
+
+/// Helpers that have all they do from their standard input.
+const SERVING: [(&str, Serve); 7] = [
+    (convert_image::SUBCOMMAND, convert_image::serve),
+    (read_archive::SUBCOMMAND, read_archive::serve),
+    (read_layers::SUBCOMMAND, read_layers::serve),
+    (pull_image::SUBCOMMAND, pull_image::serve),
+    (answer_dhcp::SUBCOMMAND, answer_dhcp::serve),
+    (open_dhcp::SUBCOMMAND, open_dhcp::serve),
+    (open_sockets::SUBCOMMAND, open_sockets::serve),
+];
+
+/// The exit status says it all; why is for a log.
+fn exit_code(subcommand: &str, served: io::Result<()>) -> ExitCode {
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // That nobody reads it changes nothing.
+            drop(writeln!(io::stderr(), "{subcommand}: {error}"));
+            ExitCode::FAILURE
+        }
     }
 }

@@ -6,10 +6,9 @@
 //! whether or not the agent says so: they would keep the VMM's network namespace alive.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent_dhcp::{Guest, To, advertisement, answer4, answer6, is_solicitation};
@@ -42,18 +41,7 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Interval between unsolicited router advertisements. Guests forget the router after 18 hours.
 const ADVERTISE_EVERY: Duration = Duration::from_secs(600);
 
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // That it cannot be written changes nothing: the agent sees that this ended.
-            drop(writeln!(io::stderr(), "answer-dhcp: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     let mut server = Server::new(orders)?;
     confine_server()?;

@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use agent_images::disk::{
@@ -67,18 +66,7 @@ pub(crate) enum Reply {
     },
 }
 
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The exit status is the answer; a message that nobody reads changes nothing.
-            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut descriptors = receive(&socket)?.into_iter();
     let mut text = Vec::new();

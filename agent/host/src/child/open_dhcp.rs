@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use agent_domain::PodBinding;
@@ -25,17 +25,6 @@ pub(crate) const SUBCOMMAND: &str = "open-dhcp";
 
 /// How long the server may leave an order unread.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // That it cannot be written changes nothing: the agent sees that this ended.
-            drop(writeln!(io::stderr(), "open-dhcp: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// The process that answers. It ends with its socket, and this process with it.
 struct Server {
@@ -59,7 +48,7 @@ impl Server {
 }
 
 /// Until the agent or the server is gone.
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     let mut server: Option<Server> = None;
     loop {

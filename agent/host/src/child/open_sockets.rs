@@ -8,7 +8,6 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,18 +90,7 @@ impl From<io::Error> for Outcome {
     }
 }
 
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // That it cannot be written changes nothing: the agent sees that this ended.
-            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     set_dumpable(false)?;
     limit(Resource::RLIMIT_CORE, 0)?;

@@ -14,10 +14,9 @@ mod manifest;
 mod messages;
 mod token;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use super::confine::{Bounds, confine_with};
@@ -34,17 +33,6 @@ pub(crate) const SUBCOMMAND: &str = "pull-image";
 
 /// Longest request: certificates of authorities are in it.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
-
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The exit status says it all. That nobody reads the reason changes nothing.
-            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
 
 /// System calls of a client that is handed its connections, beyond those of all helpers.
 const CALLS: [i64; 13] = [
@@ -63,7 +51,7 @@ const CALLS: [i64; 13] = [
     nix::libc::SYS_fstatfs,
 ];
 
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let request = read_request(&socket)?;
     // What the runtime needs is made before the walls are up.

@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 
 use agent_images::oci::{ArchiveKind, ArchivedImage, OciLimits};
 use serde::{Deserialize, Serialize};
@@ -41,18 +40,7 @@ pub(crate) enum Reply {
     Refused(String),
 }
 
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The exit status says it all. That nobody reads the reason changes nothing.
-            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let archive = receive(&socket)?.pop().ok_or(io::ErrorKind::InvalidInput)?;
     let mut text = Vec::new();

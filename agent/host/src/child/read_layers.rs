@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use agent_images::disk::{DiskFormat, Layer, disk_info};
 use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciError, OciLimits, Window};
@@ -55,18 +54,7 @@ pub(crate) enum Reply {
     Full(String),
 }
 
-pub(super) fn main() -> ExitCode {
-    match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // The exit status says it all. That nobody reads the reason changes nothing.
-            drop(writeln!(io::stderr(), "{SUBCOMMAND}: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn serve() -> io::Result<()> {
+pub(super) fn serve() -> io::Result<()> {
     let mut socket = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut descriptors = receive(&socket)?.into_iter().map(File::from);
     let mut text = Vec::new();
