@@ -15,6 +15,30 @@ use integration::{artifacts, counter, package, skip, skip_if};
 const PATIENCE: Duration = Duration::from_secs(300);
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
 
+/// A registry that takes connections and never answers.
+const SILENT: &str = "127.0.0.1:5000";
+
+/// What a pull takes is not the service's: its process lives in a scope of its own, with limits.
+fn pull_elsewhere(node: &Node) -> anyhow::Result<()> {
+    node.sh(&format!(
+        "setsid systemd-socket-activate -l {SILENT} sleep 600 </dev/null >/run/silent.log 2>&1 & \
+         setsid kvmctl image pull {SILENT}/vm/disk:1 </dev/null >/run/pull.log 2>&1 & echo $! >/run/pull.pid"
+    ))?;
+    let scope = "systemctl list-units --plain --no-legend 'kvmlet-pull-*.scope' | cut -d' ' -f1";
+    node.wait_for(&format!("{scope} | grep ."), PATIENCE)?;
+    let limit = node.sh(&format!("systemctl show -P MemoryMax $({scope})"))?;
+    assert_eq!(limit.trim(), "402653184");
+    let processes =
+        format!("/sys/fs/cgroup/kvmlet.slice/kvmlet-guests.slice/$({scope})/cgroup.procs");
+    node.sh(&format!(
+        "grep -q pull-image /proc/$(cat {processes})/cmdline"
+    ))?;
+    // It goes with whoever waits for it, and its scope with it.
+    node.sh("kill $(cat /run/pull.pid)")?;
+    node.wait_for(&format!("test -z \"$({scope})\""), PATIENCE)
+        .map(drop)
+}
+
 /// Installs the package, which starts the agent.
 fn install(node: &Node) -> anyhow::Result<()> {
     node.sh("dpkg -i /opt/payload/kvmlet-1.deb")?;
@@ -32,8 +56,9 @@ fn install(node: &Node) -> anyhow::Result<()> {
         "getent group kvmlet && test -d /etc/kvmlet/manifests -a -d {DISKS}"
     ))?;
     node.sh("grep -F '[advise]' /sys/kernel/mm/transparent_hugepage/shmem_enabled")?;
-    // A setting of the node's owner, which no package takes away.
-    let lan = "[networks.lan]\nbridge = \"br0\"\n";
+    // Settings of the node's owner, which no package takes away.
+    let lan =
+        format!("[networks.lan]\nbridge = \"br0\"\n[registries.\"{SILENT}\"]\ninsecure = true\n");
     node.sh(&format!(
         "printf '{lan}' >>{CONFIGURATION} && systemctl restart kvmlet"
     ))
@@ -277,6 +302,7 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     node.sh("systemd-analyze security --no-pager --threshold=40 kvmlet.service")?;
     reload(&node, &agent)?;
     removal_is_refused(&node)?;
+    pull_elsewhere(&node)?;
 
     for script in [
         "dpkg -i /opt/payload/kvmlet-2.deb",

@@ -121,10 +121,23 @@ pub fn convert_images(
     bounds: ConvertBounds,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Converted, DiskImageError> {
+    convert_images_elsewhere(images, output, bounds, progress, &mut |_| Ok(()))
+}
+
+/// As [`convert_images`]. `move_to` moves the child, whose number it gets, before it is told what to do.
+pub(crate) fn convert_images_elsewhere(
+    images: &[DiskImage],
+    output: &File,
+    bounds: ConvertBounds,
+    progress: &mut dyn FnMut(u64, u64),
+    move_to: &mut dyn FnMut(u32) -> io::Result<()>,
+) -> Result<Converted, DiskImageError> {
     let mut descriptors = vec![output.as_fd()];
     descriptors.extend(images.iter().map(|image| image.file.as_fd()));
     let request = request(Task::Convert, images, bounds)?;
-    match ask(&request, &descriptors, bounds.longest, progress)? {
+    let mut reader = Reader::start(bounds.longest)?;
+    move_to(reader.child.id())?;
+    match reader.ask(&request, &descriptors, progress)? {
         Reply::Converted(converted) => Ok(converted),
         _ => Err(DiskImageError::Child(io::ErrorKind::InvalidData.into())),
     }
@@ -143,7 +156,8 @@ pub fn image_info(image: DiskImage) -> Result<DiskInfo, DiskImageError> {
     let images = [image];
     let request = request(Task::Info, &images, bounds)?;
     let descriptors = images.each_ref().map(|image| image.file.as_fd());
-    match ask(&request, &descriptors, bounds.longest, &mut |_, _| {})? {
+    let mut reader = Reader::start(bounds.longest)?;
+    match reader.ask(&request, &descriptors, &mut |_, _| {})? {
         Reply::Info(info) => Ok(info),
         _ => Err(DiskImageError::Child(io::ErrorKind::InvalidData.into())),
     }
@@ -170,62 +184,79 @@ fn request(
 }
 
 /// A child that does not outlive the question.
-struct Reader(Child);
+struct Reader {
+    child: Child,
+    socket: UnixStream,
+    until: Instant,
+    longest: Duration,
+}
 
 impl Drop for Reader {
     fn drop(&mut self) {
         // One that has ended already can be neither killed nor waited for again.
-        drop(self.0.kill());
+        drop(self.child.kill());
         // Nor has it a status that anybody asks for.
-        drop(self.0.wait());
+        drop(self.child.wait());
     }
 }
 
-/// Starts the child, hands the request over, and waits for the last word.
-fn ask(
-    request: &Request,
-    descriptors: &[BorrowedFd<'_>],
-    longest: Duration,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Reply, DiskImageError> {
-    let until = Instant::now() + longest;
-    let (mut socket, theirs) = UnixStream::pair()?;
-    let child = Command::new("/proc/self/exe")
-        .arg(CONVERT_IMAGE)
-        .env_clear()
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .stdout(Stdio::null())
-        .spawn()?;
-    let mut reader = Reader(child);
-    send(&socket, descriptors)?;
-    socket.write_all(&serde_json::to_vec(request).map_err(io::Error::other)?)?;
-    socket.shutdown(Shutdown::Write)?;
-    let mut lines = BufReader::new(socket);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(DiskImageError::TooLong(longest));
-        }
-        lines.get_ref().set_read_timeout(Some(left))?;
-        let mut line = Vec::new();
-        match lines
-            .by_ref()
-            .take(MAX_LINE_BYTES)
-            .read_until(b'\n', &mut line)
-        {
-            Ok(0) => return Err(DiskImageError::Died(reader.0.wait()?)),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error.into()),
-        }
-        match serde_json::from_slice(&line).map_err(io::Error::other)? {
-            Reply::Progress(done, total) => progress(done, total),
-            Reply::Refused {
-                message,
-                is_full: true,
-            } => return Err(DiskImageError::NoSpace(message)),
-            Reply::Refused { message, .. } => return Err(DiskImageError::Refused(message)),
-            reply => return Ok(reply),
+impl Reader {
+    /// Starts it. It has so long.
+    fn start(longest: Duration) -> io::Result<Self> {
+        let until = Instant::now() + longest;
+        let (socket, theirs) = UnixStream::pair()?;
+        let child = Command::new("/proc/self/exe")
+            .arg(CONVERT_IMAGE)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            child,
+            socket,
+            until,
+            longest,
+        })
+    }
+
+    /// Hands the request over and waits for the last word.
+    fn ask(
+        &mut self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Reply, DiskImageError> {
+        send(&self.socket, descriptors)?;
+        let request = serde_json::to_vec(request).map_err(io::Error::other)?;
+        (&self.socket).write_all(&request)?;
+        self.socket.shutdown(Shutdown::Write)?;
+        let mut lines = BufReader::new(&self.socket);
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(DiskImageError::TooLong(self.longest));
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            let mut line = Vec::new();
+            match lines
+                .by_ref()
+                .take(MAX_LINE_BYTES)
+                .read_until(b'\n', &mut line)
+            {
+                Ok(0) => return Err(DiskImageError::Died(self.child.wait()?)),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match serde_json::from_slice(&line).map_err(io::Error::other)? {
+                Reply::Progress(done, total) => progress(done, total),
+                Reply::Refused {
+                    message,
+                    is_full: true,
+                } => return Err(DiskImageError::NoSpace(message)),
+                Reply::Refused { message, .. } => return Err(DiskImageError::Refused(message)),
+                reply => return Ok(reply),
+            }
         }
     }
 }

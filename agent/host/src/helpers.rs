@@ -1,13 +1,15 @@
 //! Memory of helpers: children that read what strangers wrote, and programs of the operator.
 //!
 //! A helper may come to have all the address space that it is allowed. Whoever starts one takes that much from a budget of the
-//! process first and gives it back once the helper was waited for. `MemoryMax=` of the packaged unit contains the whole
-//! budget, so no number of images makes the kernel kill the agent.
+//! process first and gives it back once the helper was waited for. `MemoryMax=` of the packaged unit contains the
+//! budget of those that live in it, so no number of images makes the kernel kill the agent. Helpers of pulls and disks live in
+//! scopes of their own.
 //!
 //! Each kind of helper has its share, by how long it may take. A registry that answers slowly holds up pulls alone, and
 //! kernels, which most starts of guests wait for, never wait for a disk that is being made.
 
 use std::io;
+use std::sync::Arc;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -15,6 +17,8 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::sandbox::Sandbox;
+use crate::scope::{Kind, Scope};
 use crate::work::Work;
 
 /// What permits count.
@@ -63,12 +67,13 @@ impl Share {
     }
 }
 
-/// What all helpers together may have.
-pub const HELPER_MEMORY_BYTES: u64 = Share::Starts.bytes()
-    + Share::Hooks.bytes()
-    + Share::StopHooks.bytes()
-    + Share::Images.bytes()
-    + Share::Pulls.bytes();
+/// What all helpers together may have that live in the agent's service.
+pub const HELPER_MEMORY_BYTES: u64 =
+    Share::Starts.bytes() + Share::Hooks.bytes() + Share::StopHooks.bytes();
+
+/// What the scope of a helper may have beside its address space: pages of the files that it reads and writes, which the kernel
+/// takes back.
+const CACHE_BYTES: u64 = 256 << 20;
 
 /// 128 MiB of zstd window, 96 MiB of xz, 16 MiB of LZ4 buffers: one of them, and the program.
 pub(crate) const UNPACK_KERNEL: Need = Need::of(512 << 20, Share::Starts, "unpacks a kernel");
@@ -141,31 +146,65 @@ impl Need {
 
 /// Memory that a helper may have. Dropping it gives it back.
 #[derive(Debug)]
-pub(crate) struct Memory(#[expect(dead_code, reason = "it is held")] SemaphorePermit<'static>);
+pub(crate) struct Memory(SemaphorePermit<'static>);
+
+impl Memory {
+    /// Moves a helper that has this memory out of the agent's service.
+    pub(crate) async fn scope(&self, sandbox: &Arc<Sandbox>, pid: u32) -> io::Result<Scope> {
+        let bytes = self.0.num_permits() as u64 * UNIT_BYTES;
+        let kind = Kind {
+            word: "pull",
+            memory_bytes: bytes + CACHE_BYTES,
+            tasks: 8,
+        };
+        Scope::of(sandbox, kind, pid).await
+    }
+}
+
+/// Why there is a child.
+const UNTIL_DROPPED: &str = "only drop() takes it";
 
 /// A child with its memory, which goes back once the child is gone. Dropping it ends the child, and all that it started
 /// if it leads a group of processes.
 #[derive(Debug)]
-pub(crate) struct Helper(Option<(Child, Memory)>);
+pub(crate) struct Helper {
+    /// Until it is dropped.
+    child: Option<(Child, Memory)>,
+    /// Where it lives, if not in the agent's service.
+    scope: Option<Scope>,
+}
 
 impl Helper {
     pub(crate) fn spawn(command: &mut Command, memory: Memory) -> io::Result<Self> {
         let child = command.kill_on_drop(true).spawn()?;
-        Ok(Self(Some((child, memory))))
+        Ok(Self {
+            child: Some((child, memory)),
+            scope: None,
+        })
+    }
+
+    /// Moves it out of the agent's service, before it is told what to do.
+    pub(crate) async fn leave_service(&mut self, sandbox: &Arc<Sandbox>) -> io::Result<()> {
+        let (child, memory) = self.child.as_ref().expect(UNTIL_DROPPED);
+        let pid = child.id().ok_or(io::ErrorKind::NotFound)?;
+        self.scope = Some(memory.scope(sandbox, pid).await?);
+        Ok(())
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {
-        let (child, _) = self.0.as_mut().expect("only drop() takes it");
+        let (child, _) = self.child.as_mut().expect(UNTIL_DROPPED);
         child
     }
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        let Some((mut child, memory)) = self.0.take() else {
+        let Some((mut child, memory)) = self.child.take() else {
             return;
         };
-        if matches!(child.try_wait(), Ok(Some(_))) {
+        let scope = self.scope.take();
+        let has_ended = matches!(child.try_wait(), Ok(Some(_)));
+        if has_ended && scope.is_none() {
             return;
         }
         // Without a runtime the process ends, and all its helpers with it.
@@ -173,8 +212,13 @@ impl Drop for Helper {
             return;
         };
         runtime.spawn(async move {
-            end(&mut child).await;
+            if !has_ended {
+                end(&mut child).await;
+            }
             drop(memory);
+            if let Some(scope) = scope {
+                scope.remove().await;
+            }
         });
     }
 }

@@ -185,9 +185,11 @@ impl LinuxHost {
                 fetches: Fetches::default(),
                 turns: Turns::default(),
                 dialer: dialer.clone(),
+                sandbox: Arc::clone(&sandbox),
             },
             turns: MakingTurns::default(),
             limits: config.images,
+            sandbox: Arc::clone(&sandbox),
             dir: images,
         });
         container_disks

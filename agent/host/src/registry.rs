@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::{Namespace, RegistryImage};
@@ -27,6 +28,7 @@ use crate::failure::chain;
 use crate::helpers::{self, Helper};
 use crate::layout::ensure_private_dir;
 use crate::room::RoomMaker;
+use crate::sandbox::Sandbox;
 use blobs::{directory, tempfile_in};
 use failure::PullFailure;
 pub(crate) use fetches::Fetches;
@@ -52,6 +54,7 @@ pub(crate) struct Puller {
     pub(crate) turns: Turns,
     /// Connects to registries.
     pub(crate) dialer: Dialer,
+    pub(crate) sandbox: Arc<Sandbox>,
 }
 
 /// What is to be pulled.
@@ -180,6 +183,7 @@ impl Puller {
         let mut helper = Helper::spawn(&mut command, memory)?;
         // It keeps the other end of the socket.
         drop(command);
+        helper.leave_service(&self.sandbox).await?;
         let text = serde_json::to_vec(request).map_err(io::Error::other)?;
         // The child closes its socket when it likes, and may take over from a registry that: its end is waited for within the
         // time of all.

@@ -3,24 +3,30 @@
 use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::{Namespace, RegistryImage};
 use agent_images::disk::ConvertLimits;
 use agent_images::oci::{ImageFile, ImageManifest, Window};
 use sha2::{Digest, Sha256};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::collect::Collector;
 use super::local::{LIMITS, LocalImage};
 use super::turns::MakingTurns;
-use crate::disk_images::{ConvertBounds, DiskImage, DiskImageError, Draft, convert_images};
+use crate::disk_images::{
+    ConvertBounds, DiskImage, DiskImageError, Draft, convert_images_elsewhere,
+};
 use crate::failure::chain;
 use crate::helpers;
 use crate::kernels::{KernelError, LayerReading, TakenFile, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
 use crate::room::{ImageStoreLimits, Room, RoomMaker};
+use crate::sandbox::Sandbox;
+use crate::scope::Scope;
 use crate::work::on_thread;
 
 /// Largest disk, as VMMs take it (`MAX_BASE_BYTES`).
@@ -61,6 +67,8 @@ pub(crate) struct Importer {
     pub(crate) turns: MakingTurns,
     /// How full their file system may become.
     pub(crate) limits: ImageStoreLimits,
+    /// Where children live that make disks.
+    pub(crate) sandbox: Arc<Sandbox>,
 }
 
 impl Importer {
@@ -178,13 +186,22 @@ impl Importer {
         let room = self.make_room(0).await?;
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
+        let (sandbox, runtime) = (Arc::clone(&self.sandbox), Handle::current());
         let converted = on_thread(move || {
-            let converted = convert(&name, &draft, &place, room);
+            let mut scope: Option<Scope> = None;
+            let mut move_to = |pid| {
+                scope = Some(runtime.block_on(memory.scope(&sandbox, pid))?);
+                Ok(())
+            };
+            let converted = convert(&name, &draft, &place, room, &mut move_to);
             // The child was waited for, or could not be started.
             drop(memory);
-            converted
+            (converted, scope)
         });
-        let converted = converted.await.map_err(|error| error.to_string())?;
+        let (converted, scope) = converted.await.map_err(|error| error.to_string())?;
+        if let Some(scope) = scope {
+            scope.remove().await;
+        }
         if let Err(DiskImageError::NoSpace(..)) = &converted {
             self.make_room(room.left().saturating_mul(2)).await?;
         }
@@ -245,6 +262,7 @@ impl Importer {
             limits: LIMITS,
             longest: LONGEST,
             reserve_bytes: room.reserve_bytes,
+            sandbox: Some(&self.sandbox),
         };
         let memory = helpers::READ_LAYERS.granted(None).await?;
         let files = (&opened.files[..], draft.file());
@@ -288,7 +306,13 @@ fn name_raw(draft: Draft, bytes: u64, place: &Path) -> io::Result<()> {
 }
 
 /// Makes a raw, sparse disk of a file that may be a qcow2.
-fn convert(name: &str, source: &Draft, place: &Path, room: Room) -> Result<(), DiskImageError> {
+fn convert(
+    name: &str,
+    source: &Draft,
+    place: &Path,
+    room: Room,
+    move_to: &mut dyn FnMut(u32) -> io::Result<()>,
+) -> Result<(), DiskImageError> {
     let mut file = source.file().try_clone()?;
     file.rewind()?;
     let image = DiskImage::of_file(name, file);
@@ -302,7 +326,7 @@ fn convert(name: &str, source: &Draft, place: &Path, room: Room) -> Result<(), D
         longest: LONGEST,
         reserve_bytes: room.reserve_bytes,
     };
-    convert_images(&[image], draft.file(), bounds, &mut |_, _| {})?;
+    convert_images_elsewhere(&[image], draft.file(), bounds, &mut |_, _| {}, move_to)?;
     // Of two that are made of one digest either is right.
     let finished: io::Result<()> = draft.finish(true);
     Ok(finished?)

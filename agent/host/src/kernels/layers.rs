@@ -27,6 +27,7 @@ use crate::child::{
 };
 use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};
+use crate::sandbox::Sandbox;
 use crate::work::{Foreign, Work, on_thread};
 
 /// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
@@ -127,6 +128,7 @@ impl ExtractedFiles {
             limits: OciLimits::default(),
             longest: LONGEST,
             reserve_bytes: 0,
+            sandbox: None,
         };
         let file = ImageFile::At(path.to_owned());
         let layers = layers.get().as_slice();
@@ -157,6 +159,8 @@ pub(crate) struct LayerReading<'a> {
     pub(crate) longest: Duration,
     /// What has to stay free of the new file's file system.
     pub(crate) reserve_bytes: u64,
+    /// Where the child lives; without it in the agent's service, which takes no time of a start.
+    pub(crate) sandbox: Option<&'a Arc<Sandbox>>,
 }
 
 /// A file that was taken out of layers.
@@ -193,6 +197,7 @@ pub(crate) async fn read_layers(
     let asked = Asked {
         helper: reading.helper,
         subcommand: READ_LAYERS,
+        sandbox: reading.sandbox,
         longest: reading.longest,
         max_reply_bytes: MAX_REPLY_BYTES,
     };
@@ -232,6 +237,7 @@ pub(crate) async fn find_in_archive(
     let asked = Asked {
         helper,
         subcommand: READ_ARCHIVE,
+        sandbox: None,
         longest: LONGEST_LOOK,
         max_reply_bytes: MAX_FOUND_BYTES,
     };
@@ -252,6 +258,8 @@ pub(crate) async fn find_in_archive(
 struct Asked<'a> {
     helper: &'a Path,
     subcommand: &'a str,
+    /// Where it lives; without it in the agent's service.
+    sandbox: Option<&'a Arc<Sandbox>>,
     longest: Duration,
     max_reply_bytes: u64,
 }
@@ -274,6 +282,9 @@ impl Asked<'_> {
         let mut helper = Helper::spawn(&mut command, memory)?;
         // It keeps the other end of the socket.
         drop(command);
+        if let Some(sandbox) = self.sandbox {
+            helper.leave_service(sandbox).await?;
+        }
         let child = helper.child();
         unless_gone(send(&socket, descriptors))?;
         // A child that does not read holds nobody up.
@@ -404,6 +415,7 @@ mod tests {
             limits: OciLimits::default(),
             longest: Duration::from_secs(1),
             reserve_bytes: 0,
+            sandbox: None,
         };
         let read = read_layers(
             &reading,
