@@ -82,12 +82,12 @@ pub(crate) const READ_ARCHIVE: Need = Need::of(256 << 20, Share::Starts, "reads 
 pub(crate) const HOOK_DATA_BYTES: u64 = 256 << 20;
 pub(crate) const RUN_HOOK: Need = Need::of(HOOK_DATA_BYTES, Share::Hooks, "is a hook");
 pub(crate) const RUN_STOP_HOOK: Need = Need::of(HOOK_DATA_BYTES, Share::StopHooks, "is a hook");
-/// 128 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
+/// 32 MiB of zstd window, what is known of the files of up to 128 layers, and the program.
 pub(crate) const READ_LAYERS: Need = Need::of(384 << 20, Share::Images, "reads layers");
 /// The same for a kernel or initrd.
 pub(crate) const READ_BOOT_LAYERS: Need =
     Need::of(READ_LAYERS.bytes, Share::Starts, "reads layers");
-/// 128 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
+/// 8 MiB of zstd window, 64 MiB for the map of clusters, an L2 table and a cluster of 2 MiB for each of
 /// 64 images, and the program.
 pub(crate) const CONVERT_IMAGE: Need = Need::of(768 << 20, Share::Images, "converts a disk");
 /// So many pulls go on at a time.

@@ -51,6 +51,15 @@ fn empty(name: &str, kind: u8, link: &str) -> Vec<u8> {
     archive(&[(header(name, kind, link, 0), b"")])
 }
 
+/// What `tar --format=posix --sparse` writes.
+fn sparse_by_pax() -> Vec<u8> {
+    let records = b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n26 GNU.sparse.name=disk/x\n";
+    archive(&[
+        (header("pax", b'x', "", records.len() as u64), records),
+        (header("disk/GNUSparseFile.17/x", b'0', "", 1), b"x"),
+    ])
+}
+
 /// Archives that are refused: tag, the archive, and why.
 fn archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let two = [
@@ -97,6 +106,11 @@ fn archives() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "sparse",
             empty("disk/x", b'S', ""),
             "a sparse archive member",
+        ),
+        (
+            "pax-sparse",
+            sparse_by_pax(),
+            "disk/x: a sparse archive member, not a regular file",
         ),
         (
             "tebibyte",

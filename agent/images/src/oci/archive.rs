@@ -366,7 +366,10 @@ fn member(
         let name: String = String::from_utf8_lossy(&name).chars().take(100).collect();
         return Err(malformed(&format!("the name {name:?} leads out of it")));
     };
-    let kind = header.entry_type();
+    let kind = match described.is_sparse {
+        true => EntryType::GNUSparse,
+        false => header.entry_type(),
+    };
     let member = match kind_of(kind, window.size, None) {
         Kind::File { size } => Member::File {
             start: window.start,

@@ -13,6 +13,10 @@ use crate::bounded::{BoundedReader, is_limit};
 /// Longest path and longest set of extended attributes of one entry.
 const MAX_EXTENSION_BYTES: u64 = 64 << 10;
 
+/// Largest zstd window, as a power of two: 32 MiB. Packers have 8 MiB; what is packed with more (`zstd --long`, `--ultra -22`)
+/// would take as much memory of whoever unpacks it.
+const ZSTD_WINDOW_LOG: u32 = 25;
+
 /// What is copied at once.
 const COPY_BYTES: usize = 256 << 10;
 
@@ -42,6 +46,8 @@ pub(super) struct Extensions {
     pub(super) path: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
+    /// Its data are a map of holes and what is between them, by whatever version of GNU tar's format.
+    pub(super) is_sparse: bool,
 }
 
 /// Reads layers, and counts what is read of all of them.
@@ -116,6 +122,10 @@ fn walk<D: LayoutDir>(
                 what: format!("the layer {}, unpacked,", layer.digest.text()),
                 limit: limits.unpacked_layer_bytes,
             },
+            OciError::Read { source, .. } if is_window_too_large(&source) => OciError::TooLarge {
+                what: format!("the zstd window of the layer {}", layer.digest.text()),
+                limit: 1 << ZSTD_WINDOW_LOG,
+            },
             OciError::Read { source, .. } => OciError::Read {
                 file: layer.digest.text(),
                 source,
@@ -141,7 +151,10 @@ fn decoder<'a, R: Read + 'a>(blob: R, media_type: &str) -> Result<Box<dyn Read +
     } else if is(&["tar+zstd", "tar.zstd"]) {
         let decoder = zstd::stream::read::Decoder::with_buffer(blob);
         decoder
-            .map(|decoder| Box::new(decoder) as Box<dyn Read + 'a>)
+            .and_then(|mut decoder| {
+                decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                Ok(Box::new(decoder) as Box<dyn Read + 'a>)
+            })
             .map_err(|source| OciError::Read {
                 file: "a layer".to_owned(),
                 source,
@@ -151,6 +164,13 @@ fn decoder<'a, R: Read + 'a>(blob: R, media_type: &str) -> Result<Box<dyn Read +
     } else {
         Err(OciError::Unsupported(format!("media type {media_type:?}")))
     }
+}
+
+/// Whether a zstd frame wants a larger window: the library says it by these words alone.
+fn is_window_too_large(error: &io::Error) -> bool {
+    error
+        .to_string()
+        .contains("Frame requires too much memory for decoding")
 }
 
 /// `most`: bytes that the archive may have. Members that say to have more are refused before any of them is unpacked.
@@ -198,7 +218,11 @@ fn walk_archive<R: Read>(
         let entry_seen = Entry {
             index,
             path,
-            kind: kind_of(kind, size, link.as_deref()),
+            kind: if described.is_sparse {
+                kind_of(EntryType::GNUSparse, size, None)
+            } else {
+                kind_of(kind, size, link.as_deref())
+            },
         };
         visit(&entry_seen, &mut entry)?;
     }
@@ -219,10 +243,14 @@ impl Extensions {
     }
 
     fn absorb_pax(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut sparse_name = None;
         for extension in PaxExtensions::new(bytes) {
             let extension = extension?;
+            self.is_sparse |= extension.key_bytes().starts_with(b"GNU.sparse.");
             let value = extension.value_bytes();
             match extension.key_bytes() {
+                // The path is one of GNU tar's own then, such as `GNUSparseFile.17/x`.
+                b"GNU.sparse.name" => sparse_name = Some(value.to_vec()),
                 b"path" => self.path = Some(value.to_vec()),
                 b"linkpath" => self.link = Some(value.to_vec()),
                 b"size" => {
@@ -233,6 +261,7 @@ impl Extensions {
                 _ => {}
             }
         }
+        self.path = sparse_name.or(self.path.take());
         Ok(())
     }
 }

@@ -98,6 +98,11 @@ impl Layout {
                 }
             })
             .collect();
+        self.image_of(name, &layers);
+    }
+
+    /// An image of layers that are there.
+    fn image_of(&mut self, name: Option<&str>, layers: &[serde_json::Value]) {
         let manifest = serde_json::json!({"schemaVersion": 2, "layers": layers});
         let media_type = "application/vnd.oci.image.manifest.v1+json";
         let mut manifest = self.blob(media_type, manifest.to_string().as_bytes());
@@ -411,5 +416,85 @@ proptest! {
         }
         let open = |path: &Path| File::open(dir.path().join(path));
         drop(ImageManifest::open(&open, None, "amd64", OciLimits::default()));
+    }
+}
+
+#[test]
+fn a_zstd_window_is_bounded_and_what_is_beyond_is_refused_in_words() {
+    let base = "application/vnd.oci.image.layer.v1.tar";
+    let mut layout = Layout::new();
+    for log in [25, 26] {
+        // Without the size of the contents the frame has the window that was asked for.
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        encoder
+            .write_all(&tar_of(&[FileOf("disk/x", "1")]))
+            .unwrap();
+        let packed = encoder.finish().unwrap();
+        let layer = layout.blob(&format!("{base}+zstd"), &packed);
+        layout.image_of(Some(&log.to_string()), &[layer]);
+    }
+    assert_eq!(layout.read_of(Some("25"), "disk/x").unwrap(), "1");
+    let refused = layout.read_of(Some("26"), "disk/x").unwrap_err();
+    let refused = refused.to_string();
+    assert!(
+        refused.starts_with("the zstd window of the layer sha256:"),
+        "{refused}"
+    );
+    assert!(
+        refused.ends_with("larger than the 33554432 allowed"),
+        "{refused}"
+    );
+}
+
+/// An extended header (POSIX.1-2001) of these records.
+fn pax(records: &[(&str, &str)]) -> Vec<u8> {
+    let mut text = String::new();
+    for (key, value) in records {
+        // A record has its own length before it.
+        let rest = format!(" {key}={value}\n");
+        let digits = (1..).find(|digits| (rest.len() + digits).to_string().len() == *digits);
+        text.push_str(&format!("{}{rest}", rest.len() + digits.unwrap()));
+    }
+    text.into_bytes()
+}
+
+#[test]
+fn a_sparse_member_is_refused_by_its_own_name_whatever_its_format() {
+    let base = "application/vnd.oci.image.layer.v1.tar";
+    let formats: [(&str, &[(&str, &str)]); 2] = [
+        (
+            "disk/GNUSparseFile.17/x",
+            &[
+                ("GNU.sparse.major", "1"),
+                ("GNU.sparse.minor", "0"),
+                ("GNU.sparse.name", "disk/x"),
+            ],
+        ),
+        (
+            "disk/x",
+            &[("GNU.sparse.size", "9"), ("GNU.sparse.numblocks", "1")],
+        ),
+    ];
+    for (path, records) in formats {
+        let records = pax(records);
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(tar::EntryType::XHeader);
+        header.set_size(records.len() as u64);
+        builder
+            .append_data(&mut header, "pax", &records[..])
+            .unwrap();
+        let mut header = tar::Header::new_ustar();
+        header.set_size(1);
+        builder.append_data(&mut header, path, &b"1"[..]).unwrap();
+        let mut layout = Layout::new();
+        let layer = layout.blob(base, &builder.into_inner().unwrap());
+        layout.image_of(None, &[layer]);
+        let refused = layout.read("disk/x").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "disk/x: a sparse archive member, not a regular file"
+        );
     }
 }

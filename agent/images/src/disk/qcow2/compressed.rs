@@ -4,7 +4,7 @@ use std::io;
 
 use flate2::{Decompress, FlushDecompress, Status};
 use serde::{Deserialize, Serialize};
-use zstd::stream::raw::{Decoder as Zstd, InBuffer, Operation, OutBuffer};
+use zstd::stream::raw::{DParameter, Decoder as Zstd, InBuffer, Operation, OutBuffer};
 
 use super::super::source::Source;
 use crate::disk::error::DiskError;
@@ -90,10 +90,14 @@ fn inflate(packed: &[u8], plain: &mut [u8]) -> io::Result<()> {
     ))
 }
 
+/// Largest zstd window, as a power of two: 8 MiB, four times the largest cluster.
+const ZSTD_WINDOW_LOG: u32 = 23;
+
 /// Fills `plain` from as many frames as it takes.
 fn unzstd(packed: &[u8], plain: &mut [u8]) -> io::Result<()> {
     let wanted = plain.len();
     let mut decoder = Zstd::new()?;
+    decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG))?;
     let mut from = InBuffer::around(packed);
     let mut to = OutBuffer::around(plain);
     while to.pos() < wanted {
@@ -109,4 +113,25 @@ fn unzstd(packed: &[u8], plain: &mut [u8]) -> io::Result<()> {
 fn too_short(got: u64, wanted: usize, is_cut: bool) -> io::Error {
     let how = if is_cut { "is cut" } else { "ends" };
     io::Error::other(format!("it {how} after {got} of {wanted} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_zstd_window_is_bounded() {
+        for (log, is_fine) in [(ZSTD_WINDOW_LOG, true), (ZSTD_WINDOW_LOG + 1, false)] {
+            // Without the size of the contents the frame has the window that was asked for.
+            let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.window_log(log).unwrap();
+            encoder.write_all(b"data").unwrap();
+            let packed = encoder.finish().unwrap();
+            let mut plain = [0; 4];
+            assert_eq!(unzstd(&packed, &mut plain).is_ok(), is_fine, "{log}");
+            assert_eq!(&plain == b"data", is_fine);
+        }
+    }
 }
