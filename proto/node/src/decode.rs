@@ -261,7 +261,11 @@ impl Decoder<'_> {
                         name: name.to_owned(),
                         value: value.to_value(),
                     }),
-                    None => self.error(&here, format!("unknown field {full:?}")),
+                    None => {
+                        let message = schema.descriptor.full_name();
+                        let way_out = way_out(message, name);
+                        self.error(&here, format!("unknown field {full:?}{way_out}"));
+                    }
                 }
                 continue;
             };
@@ -481,5 +485,13 @@ impl Fields {
         let parts = self.places.iter();
         let parts = parts.filter_map(|(_, place)| self.bytes.get(place.clone()));
         parts.flatten().copied().collect()
+    }
+}
+
+/// What is to be done about a field that old manifests have and KubeVirt's API has no more.
+fn way_out(message: &str, field: &str) -> &'static str {
+    match (message, field) {
+        ("kubevirt.v1.Disk", "floppy") => "; there are no floppy drives: use disk or cdrom",
+        _ => "",
     }
 }
