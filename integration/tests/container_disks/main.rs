@@ -134,6 +134,31 @@ fn start_registry(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn never(name: &str, image: &str) -> String {
+    let guest = guest(name, image);
+    guest.replace(image, &format!("{image}\", imagePullPolicy: \"Never"))
+}
+
+/// The same disk in a layer that zstd packed, by the digest of its manifest.
+fn by_digest_and_packed_otherwise(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    write_disk(directory.path())?;
+    let mut command = Command::new("tar");
+    let tar = command.arg("-C").arg(directory.path().join("tree"));
+    let tar = tar.args(["-cf", "-", "."]).output()?;
+    ensure!(tar.status.success(), "{tar:?}");
+    let layer = zstd::encode_all(&tar.stdout[..], 1)?;
+    let layout = directory.path().join("layout");
+    let digest = container::add_layers(&[layer], "layer.v1.tar+zstd", &layout, None)?;
+    let name = format!("{REGISTRY}/vm/packed");
+    host.sh(&format!(
+        "cp -r {} /run/packed && skopeo copy --quiet --insecure-policy --dest-tls-verify=false oci:/run/packed docker://{name}:1",
+        layout.display()
+    ))?;
+    agent.apply(&guest("packed", &format!("{name}@{digest}")))?;
+    passes(agent, "packed")
+}
+
 #[test]
 fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyhow::Result<()> {
     skip_if!(missing(), Ok(()));
@@ -158,10 +183,17 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
             <= "1",
         "layers stay behind"
     );
-    // What is there needs no registry.
+    by_digest_and_packed_otherwise(&host, &agent)?;
+    // What is there needs no registry, and nobody asks it.
     host.sh("kill $(cat /run/registry.pid)")?;
-    agent.apply(&guest("late", &image))?;
+    agent.apply(&never("late", &image))?;
     passes(&agent, "late")?;
+    agent.apply(&never("never", &format!("{REGISTRY}/vm/absent:1")))?;
+    let words = [
+        "ErrImageNeverPull",
+        "is not present with pull policy of Never",
+    ];
+    registries::wait_for_words(&host, "default", "never", &words)?;
 
     start_registry(&host)?;
     host.sh(&format!(
@@ -179,7 +211,7 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
         host.sh(&format!("ls {KEPT} 2>/dev/null | wc -l"))?.trim(),
         "0"
     );
-    let deleted = agent.kvmctl("delete vmi early late damaged --grace-period 0")?;
+    let deleted = agent.kvmctl("delete vmi early late packed never damaged --grace-period 0")?;
     assert_eq!(deleted.code, Some(0), "{deleted}");
     Ok(())
 }
