@@ -117,8 +117,8 @@ async fn pull(scope: &Scope, args: &PullImage) -> Result<(), Failure> {
 /// Progress of a pull, for people.
 struct Bar {
     began: Instant,
-    /// Bytes that were there at the beginning.
-    first: Option<u64>,
+    /// The stage, and bytes that were there at its beginning.
+    first: Option<(String, u64)>,
     said: Option<Instant>,
     is_terminal: bool,
 }
@@ -139,7 +139,15 @@ impl Bar {
             return;
         }
         self.said = Some(Instant::now());
-        let first = *self.first.get_or_insert(word.done_bytes);
+        if self
+            .first
+            .as_ref()
+            .is_none_or(|(stage, _)| *stage != word.stage)
+        {
+            self.began = Instant::now();
+            self.first = Some((word.stage.clone(), word.done_bytes));
+        }
+        let first = self.first.as_ref().map_or(0, |(_, first)| *first);
         let text = progress(image, word, first, self.began.elapsed());
         let mut out = std::io::stderr();
         // Nobody need look.
@@ -162,8 +170,16 @@ impl Bar {
 
 fn progress(image: &str, word: &PullImageResponse, first: u64, since: Duration) -> String {
     let (done, total) = (word.done_bytes, word.total_bytes);
-    if total == 0 {
+    let stage = match word.stage.as_str() {
+        // That is what was asked for.
+        "Pulling" | "" => "",
+        stage => &format!("{}  ", stage.to_lowercase()),
+    };
+    if total == 0 && stage.is_empty() {
         return format!("{image}  waits for the registry");
+    }
+    if total == 0 {
+        return format!("{image}  {}", stage.trim_end());
     }
     let done = done.min(total);
     let bar = bar(done, total, 15);
@@ -176,7 +192,7 @@ fn progress(image: &str, word: &PullImageResponse, first: u64, since: Duration) 
         format!("  {}/s  {} s left", bytes(rate), (total - done) / rate)
     };
     format!(
-        "{image}  {bar}  {percent} %  {}/{}{left}",
+        "{image}  {stage}{bar}  {percent} %  {}/{}{left}",
         bytes(done),
         bytes(total)
     )
@@ -289,6 +305,14 @@ mod tests {
         assert_eq!(
             said,
             "web:1  ██████████░░░░░  66 %  200 MiB/300 MiB  100 MiB/s  1 s left"
+        );
+        let word = PullImageResponse {
+            stage: String::from("Converting"),
+            ..word
+        };
+        assert_eq!(
+            progress("web:1", &word, 200 << 20, Duration::from_secs(2)),
+            "web:1  converting  ██████████░░░░░  66 %  200 MiB/300 MiB"
         );
         let before = PullImageResponse::default();
         assert_eq!(

@@ -39,9 +39,10 @@ impl<H: Host> ImageRegistry for Agent<H> {
             .parse()
             .map_err(|()| ApiError::BadRequest(format!("{:?} is no namespace", pull.namespace)))?;
         match self.host.pull_image(&namespace, &disk).await {
-            Ok(PullProgress::Running(done_bytes, total_bytes)) => Ok(PullImageResponse {
-                done_bytes,
-                total_bytes,
+            Ok(PullProgress::Running(progress)) => Ok(PullImageResponse {
+                done_bytes: progress.done_bytes,
+                total_bytes: progress.total_bytes,
+                stage: progress.stage.word().to_owned(),
                 ..PullImageResponse::default()
             }),
             Ok(PullProgress::Done(digest)) => Ok(PullImageResponse {

@@ -8,6 +8,7 @@ mod collect;
 mod import;
 mod local;
 mod names;
+mod progress;
 mod store;
 mod stored;
 mod turns;
@@ -33,6 +34,8 @@ use crate::work::Work;
 pub(crate) use import::Importer;
 use import::{Pull, Source, key};
 use names::Names;
+use progress::Teller;
+pub use progress::{ImportProgress, ImportStage};
 pub use stored::{RemoveImageError, StoreUsage, StoredImage};
 pub(crate) use turns::MakingTurns;
 
@@ -64,8 +67,7 @@ enum Import {
         done: watch::Receiver<bool>,
         /// When somebody wanted it last.
         asked: Instant,
-        /// Bytes that were fetched, of how many.
-        progress: watch::Receiver<(u64, u64)>,
+        progress: watch::Receiver<ImportProgress>,
     },
     Failed {
         error: String,
@@ -112,8 +114,8 @@ enum Outcome {
 /// Progress of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullProgress {
-    /// So many bytes of so many were fetched; 0 when that is not known yet.
-    Running(u64, u64),
+    /// It goes on.
+    Running(ImportProgress),
     /// The disk of this manifest is there.
     Done(String),
 }
@@ -146,7 +148,6 @@ impl ContainerDisks {
     /// The raw disk, opened for reading and locked against removal. Makes it when it is not there, or waits for whoever
     /// is at it already.
     pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<File, Failure> {
-        let pulling = format!("Pulling image {:?}", wanted.disk.name);
         loop {
             let (job, mut done) = match self.ensure(&wanted).await? {
                 Outcome::There(file, _) => return Ok(file),
@@ -154,8 +155,9 @@ impl ContainerDisks {
             };
             // The image is not looked at again before there is something new.
             loop {
-                let bytes = self.still_wanted(&job.work);
-                wanted.work.tell("Pulling", &pulling, bytes);
+                if let Some(progress) = self.still_wanted(&job.work) {
+                    progress.tell(wanted.work, &wanted.disk.name);
+                }
                 if is_over(&mut done).await {
                     break;
                 }
@@ -171,8 +173,9 @@ impl ContainerDisks {
         Ok(match self.ensure(&wanted).await? {
             Outcome::There(_, digest) => PullProgress::Done(digest),
             Outcome::Running(job, _) => {
-                let (done, of) = self.still_wanted(&job.work);
-                PullProgress::Running(done, of)
+                // One that is over by now is there when it is asked for again.
+                let progress = self.still_wanted(&job.work);
+                PullProgress::Running(progress.unwrap_or_default())
             }
         })
     }
@@ -202,16 +205,16 @@ impl ContainerDisks {
         Ok(Outcome::Running(job, done))
     }
 
-    /// Notes that somebody waits for an import, and tells how many bytes of how many were fetched.
-    fn still_wanted(&self, work: &str) -> (u64, u64) {
+    /// Notes that somebody waits for an import, and tells how far it is; `None`: it is over.
+    fn still_wanted(&self, work: &str) -> Option<ImportProgress> {
         match self.lock().get_mut(work) {
             Some(Import::Running {
                 progress, asked, ..
             }) => {
                 *asked = Instant::now();
-                *progress.borrow()
+                Some(*progress.borrow())
             }
-            _ => (0, 0),
+            _ => None,
         }
     }
 
@@ -379,7 +382,7 @@ impl ContainerDisks {
         };
         imports.retain(|_, import| import.counts());
         let (finished, done) = watch::channel(false);
-        let (heard, progress) = watch::channel((0, 0));
+        let (heard, progress) = Teller::new(source.first_stage());
         let running = Import::Running {
             done: done.clone(),
             asked: Instant::now(),
@@ -401,7 +404,7 @@ impl ContainerDisks {
         job: &Job,
         name: &str,
         (source, path): (Source, Option<PathBuf>),
-        progress: watch::Sender<(u64, u64)>,
+        progress: Teller,
     ) -> Result<(), String> {
         let is_named = matches!(source, Source::Registry(..));
         let suffix = path.clone();

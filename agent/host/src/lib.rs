@@ -49,7 +49,7 @@ mod work;
 mod zone;
 
 pub use config::{KnownPaths, LinuxHostConfig, NamedAddresses};
-pub use container_disks::{PullProgress, RemoveImageError, StoreUsage, StoredImage};
+pub use container_disks::{ImportProgress, ImportStage, PullProgress, RemoveImageError, StoreUsage, StoredImage};
 pub use dialer::Dialer;
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::output::bar::{bar, bytes};
 use crate::text::text;
 
-/// The agent's word for a pull.
-const PULLING: &str = "Pulling";
+/// The agent's words for what is done for an image.
+const OF_IMAGES: [&str; 3] = ["Pulling", "Unpacking", "Converting"];
 
 /// Interval between lines on the progress of a step, without a terminal.
 const EVERY: Duration = Duration::from_secs(5);
@@ -69,7 +69,11 @@ impl Step {
         let is_placed = matches!(phase.as_str(), "Scheduled" | "Running");
         let is_running = phase == "Running";
         let (is_begun, is_over, said) = match self {
-            Self::Image => (work == PULLING, is_placed, Said::of_operation(vmi)),
+            Self::Image => (
+                OF_IMAGES.contains(&&*work),
+                is_placed,
+                Said::of_operation(vmi),
+            ),
             Self::Disks => (work == "PreparingDisks", is_placed, Said::of_operation(vmi)),
             Self::Network => {
                 let address = text(vmi, "/status/interfaces/0/ipAddress");
@@ -105,7 +109,7 @@ impl Step {
                     Self::Start
                 })
             }
-            (_, PULLING) => Some(Self::Image),
+            (_, work) if OF_IMAGES.contains(&work) => Some(Self::Image),
             (_, "PreparingDisks") => Some(Self::Disks),
             (_, "ConfiguringMachine") => Some(Self::Start),
             _ => None,
@@ -404,6 +408,8 @@ mod tests {
         let seen = [
             (0, "Pending", "", false),
             (1, "Scheduling", "Pulling", false),
+            (2, "Scheduling", "Unpacking", false),
+            (3, "Scheduling", "Converting", false),
             (4, "Scheduling", "PreparingDisks", false),
             (5, "Scheduled", "", false),
             (7, "Running", "", false),

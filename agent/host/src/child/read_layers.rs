@@ -4,12 +4,14 @@
 //! socket to the agent: a byte comes with all descriptors, that of the new file first, then those of the
 //! layers, the lowest first; then a [`Request`] as JSON up to the end. To standard output goes one
 //! [`Reply`]. Of each layer no more is read than its size, from the start. Everything else is given up
-//! before the first byte of a layer is read.
+//! before the first byte of a layer is read. Before it come lines, `[DONE,TOTAL]`, with the bytes of layers that were read so far.
 
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use agent_images::disk::{DiskFormat, Layer, disk_info};
 use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciError, OciLimits, Window};
@@ -68,10 +70,8 @@ pub(super) fn serve() -> io::Result<()> {
     confine_with(bounds, &[nix::libc::SYS_fstatfs])?;
     let output = descriptors.next().ok_or(io::ErrorKind::InvalidInput)?;
     let mut output = SparseFile::new(output, request.reserve_bytes);
-    let layers = Layers {
-        files: request.manifest.layer_paths().zip(descriptors).collect(),
-        windows: &request.windows,
-    };
+    let files = request.manifest.layer_paths().zip(descriptors).collect();
+    let layers = Layers::new(files, &request.windows)?;
     let Request {
         manifest,
         file,
@@ -104,10 +104,85 @@ fn written(file: File, bytes: u64) -> Reply {
     Reply::Written { bytes, is_raw }
 }
 
+/// Bytes of layers between two words about progress.
+const PROGRESS_EVERY: u64 = 8 << 20;
+
+/// How much of all layers was read. What is read again counts once.
+struct Counter {
+    total: u64,
+    /// How far each was read.
+    furthest: RefCell<Vec<u64>>,
+    done: Cell<u64>,
+    told: Cell<u64>,
+}
+
+impl Counter {
+    fn new(sizes: &[u64]) -> Self {
+        Self {
+            total: sizes.iter().copied().fold(0, u64::saturating_add),
+            furthest: RefCell::new(vec![0; sizes.len()]),
+            done: Cell::new(0),
+            told: Cell::new(0),
+        }
+    }
+
+    /// One layer was read up to there. Returns how much is done of how much when that is worth a message.
+    fn reached(&self, layer: usize, at: u64) -> Option<(u64, u64)> {
+        let mut furthest = self.furthest.borrow_mut();
+        let before = furthest.get_mut(layer)?;
+        let more = at.checked_sub(*before)?;
+        *before = at;
+        let done = self.done.get().saturating_add(more);
+        self.done.set(done);
+        (done - self.told.get() >= PROGRESS_EVERY).then(|| {
+            self.told.set(done);
+            (done, self.total)
+        })
+    }
+}
+
+/// Tells how far its layer was read.
+struct CountedLayer {
+    reader: Box<dyn Read>,
+    counter: Rc<Counter>,
+    layer: usize,
+    at: u64,
+}
+
+impl Read for CountedLayer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.at = self.at.saturating_add(count as u64);
+        if let Some((done, total)) = self.counter.reached(self.layer, self.at) {
+            writeln!(io::stdout(), "[{done},{total}]")?;
+        }
+        Ok(count)
+    }
+}
+
 /// The layers that came, by their paths.
 struct Layers<'a> {
     files: Vec<(PathBuf, File)>,
     windows: &'a [Window],
+    counter: Rc<Counter>,
+}
+
+impl<'a> Layers<'a> {
+    fn new(files: Vec<(PathBuf, File)>, windows: &'a [Window]) -> io::Result<Self> {
+        let sizes = files
+            .iter()
+            .enumerate()
+            .map(|(layer, (_, file))| match windows.get(layer) {
+                Some(window) => Ok(window.size),
+                None => file.metadata().map(|metadata| metadata.len()),
+            });
+        let sizes = sizes.collect::<io::Result<Vec<u64>>>()?;
+        Ok(Self {
+            files,
+            windows,
+            counter: Rc::new(Counter::new(&sizes)),
+        })
+    }
 }
 
 impl LayoutDir for Layers<'_> {
@@ -115,11 +190,38 @@ impl LayoutDir for Layers<'_> {
         let mut known = self.files.iter().enumerate();
         let layer = known.find(|(_, (path, _))| path == relative);
         let (index, (_, file)) = layer.ok_or(io::ErrorKind::NotFound)?;
-        if let Some(window) = self.windows.get(index) {
-            return window.open(file);
-        }
-        let mut file = file.try_clone()?;
-        file.rewind()?;
-        Ok(Box::new(file))
+        let reader = match self.windows.get(index) {
+            Some(window) => window.open(file)?,
+            None => {
+                let mut file = file.try_clone()?;
+                file.rewind()?;
+                Box::new(file)
+            }
+        };
+        Ok(Box::new(CountedLayer {
+            reader,
+            counter: Rc::clone(&self.counter),
+            layer: index,
+            at: 0,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_of_layers_is_told_now_and_then_and_counts_once() {
+        const MIB: u64 = 1 << 20;
+        let counter = Counter::new(&[10 * MIB, 20 * MIB]);
+        assert_eq!(counter.reached(0, 7 * MIB), None);
+        assert_eq!(counter.reached(0, 8 * MIB), Some((8 * MIB, 30 * MIB)));
+        assert_eq!(counter.reached(0, 10 * MIB), None);
+        // The same layer, for the file that was found in it.
+        assert_eq!(counter.reached(0, 9 * MIB), None);
+        assert_eq!(counter.reached(0, 10 * MIB), None);
+        assert_eq!(counter.reached(1, 20 * MIB), Some((30 * MIB, 30 * MIB)));
+        assert_eq!(counter.reached(2, 20 * MIB), None, "there is none");
     }
 }

@@ -11,10 +11,10 @@ use agent_images::disk::ConvertLimits;
 use agent_images::oci::{ImageFile, ImageManifest, Window};
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 
 use super::collect::Collector;
 use super::local::{LIMITS, LocalImage};
+use super::progress::{ImportStage, Teller};
 use super::turns::MakingTurns;
 use crate::disk_images::{
     ConvertBounds, DiskImage, DiskImageError, Draft, convert_images_elsewhere,
@@ -44,6 +44,17 @@ const DISK_DIRECTORY: &str = "disk";
 pub(super) enum Source {
     Local(LocalImage),
     Registry(Box<Pull>),
+}
+
+impl Source {
+    /// With what an import of it begins.
+    pub(super) const fn first_stage(&self) -> ImportStage {
+        match self {
+            // Nothing is fetched.
+            Self::Local(_) => ImportStage::Unpacking,
+            Self::Registry(_) => ImportStage::Pulling,
+        }
+    }
 }
 
 /// An image in a registry.
@@ -84,7 +95,7 @@ impl Importer {
         source: Source,
         path: Option<PathBuf>,
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
-        progress: &watch::Sender<(u64, u64)>,
+        progress: &Teller,
         unwanted: impl Future<Output = ()>,
     ) -> Result<String, String> {
         self.collect().await?;
@@ -99,9 +110,7 @@ impl Importer {
                 }
             }
             Source::Registry(pull) => {
-                let tell = |bytes, of| {
-                    progress.send_replace((bytes, of));
-                };
+                let tell = |bytes, of| progress.tell(ImportStage::Pulling, bytes, of);
                 let order = PullOrder {
                     namespace: &pull.namespace,
                     image: &pull.image,
@@ -125,7 +134,7 @@ impl Importer {
                 }
             }
         };
-        self.make_disk(opened, path).await
+        self.make_disk(opened, path, progress).await
     }
 
     /// Makes the disk of layers that are at hand. Returns the digest of the manifest.
@@ -133,6 +142,7 @@ impl Importer {
         &self,
         opened: OpenedLayers,
         path: Option<PathBuf>,
+        progress: &Teller,
     ) -> Result<String, String> {
         let digest = opened.manifest.digest();
         let key = key(&digest, path.as_deref());
@@ -147,7 +157,8 @@ impl Importer {
         // The disk may well be larger than its layers, but hardly smaller.
         let packed = opened.bytes().map_err(|error| error.to_string())?;
         let room = self.make_room(packed).await?;
-        let (draft, taken) = match self.take_out(&opened, path, &place, room).await {
+        let taking = self.take_out(&opened, path, &place, room, progress);
+        let (draft, taken) = match taking.await {
             Err(error @ KernelError::Full { .. }) => {
                 self.make_room(room.left().saturating_mul(2)).await?;
                 return Err(chain(&error));
@@ -171,7 +182,7 @@ impl Importer {
             if are_ours && self.make_room(0).await?.left() < needed {
                 self.puller.forget(&manifest);
             }
-            self.convert(&digest, draft, place).await?;
+            self.convert(&digest, draft, place, progress).await?;
         }
         if are_ours {
             self.puller.forget(&manifest);
@@ -181,19 +192,28 @@ impl Importer {
     }
 
     /// Converts what was taken out of an image.
-    async fn convert(&self, digest: &str, draft: Draft, place: PathBuf) -> Result<(), String> {
+    async fn convert(
+        &self,
+        digest: &str,
+        draft: Draft,
+        place: PathBuf,
+        progress: &Teller,
+    ) -> Result<(), String> {
+        progress.tell(ImportStage::Converting, 0, 0);
         let name = format!("the disk of {digest}");
         let room = self.make_room(0).await?;
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
         let (sandbox, runtime) = (Arc::clone(&self.sandbox), Handle::current());
+        let progress = progress.clone();
+        let mut tell = move |done, of| progress.tell(ImportStage::Converting, done, of);
         let converted = on_thread(move || {
             let mut scope: Option<Scope> = None;
             let mut move_to = |pid| {
                 scope = Some(runtime.block_on(memory.scope(&sandbox, pid))?);
                 Ok(())
             };
-            let converted = convert(&name, &draft, &place, room, &mut move_to);
+            let converted = convert(&name, (&draft, &place), room, &mut tell, &mut move_to);
             // The child was waited for, or could not be started.
             drop(memory);
             (converted, scope)
@@ -246,7 +266,9 @@ impl Importer {
         path: Option<PathBuf>,
         place: &Path,
         room: Room,
+        progress: &Teller,
     ) -> Result<(Draft, TakenFile), KernelError> {
+        progress.tell(ImportStage::Unpacking, 0, 0);
         let file = match path {
             Some(path) => ImageFile::At(path),
             None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
@@ -263,6 +285,7 @@ impl Importer {
             longest: LONGEST,
             reserve_bytes: room.reserve_bytes,
             sandbox: Some(&self.sandbox),
+            progress: &|done, of| progress.tell(ImportStage::Unpacking, done, of),
         };
         let memory = helpers::READ_LAYERS.granted(None).await?;
         let files = (&opened.files[..], draft.file());
@@ -308,9 +331,9 @@ fn name_raw(draft: Draft, bytes: u64, place: &Path) -> io::Result<()> {
 /// Makes a raw, sparse disk of a file that may be a qcow2.
 fn convert(
     name: &str,
-    source: &Draft,
-    place: &Path,
+    (source, place): (&Draft, &Path),
     room: Room,
+    progress: &mut dyn FnMut(u64, u64),
     move_to: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> Result<(), DiskImageError> {
     let mut file = source.file().try_clone()?;
@@ -326,7 +349,7 @@ fn convert(
         longest: LONGEST,
         reserve_bytes: room.reserve_bytes,
     };
-    convert_images_elsewhere(&[image], draft.file(), bounds, &mut |_, _| {}, move_to)?;
+    convert_images_elsewhere(&[image], draft.file(), bounds, progress, move_to)?;
     // Of two that are made of one digest either is right.
     let finished: io::Result<()> = draft.finish(true);
     Ok(finished?)

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use agent_images::oci::{ArchivedImage, ImageFile, ImageManifest, OciLimits, Window};
 use sha2::{Digest, Sha256};
-use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::{ChildStdout, Command};
 
 use super::error::KernelError;
 use super::eviction::{TEMPORARY, evict, touch};
@@ -38,6 +38,9 @@ const MAX_REPLY_BYTES: u64 = 64 << 10;
 
 /// The same of one that finds an image in an archive: its layers are in it.
 const MAX_FOUND_BYTES: u64 = 1 << 20;
+
+/// Most words of one child about how far it is.
+const MAX_WORDS: usize = 1 << 20;
 
 /// Longest that finding an image in an archive may take.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
@@ -121,6 +124,7 @@ impl ExtractedFiles {
         let what = format!("{} is taken out of {}", path.display(), image.location);
         let memory = helpers::READ_BOOT_LAYERS.granted(Some(work)).await?;
         work.tell("", &what, (0, 0));
+        let tell = |done, of| work.tell("", &what, (done, of));
         let reading = LayerReading {
             helper: &self.helper,
             location: &image.location,
@@ -129,6 +133,7 @@ impl ExtractedFiles {
             longest: LONGEST,
             reserve_bytes: 0,
             sandbox: None,
+            progress: &tell,
         };
         let file = ImageFile::At(path.to_owned());
         let layers = layers.get().as_slice();
@@ -145,8 +150,11 @@ impl ExtractedFiles {
     }
 }
 
+/// Hears how many bytes of how many are done.
+pub(crate) type Progress<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
+
 /// How layers are read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct LayerReading<'a> {
     /// The program that has the hidden subcommand `read-layers`.
     pub(crate) helper: &'a Path,
@@ -161,6 +169,8 @@ pub(crate) struct LayerReading<'a> {
     pub(crate) reserve_bytes: u64,
     /// Where the child lives; without it in the agent's service, which takes no time of a start.
     pub(crate) sandbox: Option<&'a Arc<Sandbox>>,
+    /// Hears how much of all layers was read.
+    pub(crate) progress: Progress<'a>,
 }
 
 /// A file that was taken out of layers.
@@ -198,6 +208,7 @@ pub(crate) async fn read_layers(
         helper: reading.helper,
         subcommand: READ_LAYERS,
         sandbox: reading.sandbox,
+        progress: reading.progress,
         longest: reading.longest,
         max_reply_bytes: MAX_REPLY_BYTES,
     };
@@ -238,6 +249,7 @@ pub(crate) async fn find_in_archive(
         helper,
         subcommand: READ_ARCHIVE,
         sandbox: None,
+        progress: &|_, _| {},
         longest: LONGEST_LOOK,
         max_reply_bytes: MAX_FOUND_BYTES,
     };
@@ -260,6 +272,7 @@ struct Asked<'a> {
     subcommand: &'a str,
     /// Where it lives; without it in the agent's service.
     sandbox: Option<&'a Arc<Sandbox>>,
+    progress: Progress<'a>,
     longest: Duration,
     max_reply_bytes: u64,
 }
@@ -296,16 +309,32 @@ impl Asked<'_> {
         let most = self.max_reply_bytes;
         let finished = tokio::time::timeout(self.longest, async {
             handed_over.await??;
-            let mut reply = Vec::new();
-            if let Some(stdout) = child.stdout.take() {
-                stdout.take(most).read_to_end(&mut reply).await?;
-            }
+            let reply = match child.stdout.take() {
+                Some(stdout) => reply(stdout, most, self.progress).await?,
+                None => Vec::new(),
+            };
             Ok::<_, KernelError>((child.wait().await?, reply))
         })
         .await;
         // Dropping the helper kills it.
         finished.ok().transpose()
     }
+}
+
+/// What a child answers: all that is not a line of its own. Lines say how far it is.
+async fn reply(stdout: ChildStdout, most: u64, progress: Progress<'_>) -> io::Result<Vec<u8>> {
+    let mut stdout = BufReader::new(stdout);
+    for _ in 0..MAX_WORDS {
+        let mut line = Vec::new();
+        let mut bounded = (&mut stdout).take(most);
+        bounded.read_until(b'\n', &mut line).await?;
+        if !line.ends_with(b"\n") {
+            return Ok(line);
+        }
+        let (done, of) = serde_json::from_slice(&line)?;
+        progress(done, of);
+    }
+    Err(io::Error::other("a helper says too often how far it is"))
 }
 
 /// A child that ended before it had read everything is judged by its exit status.
@@ -341,10 +370,10 @@ mod tests {
 
     use super::*;
 
-    /// A helper that notes its process id beside itself and never answers.
+    /// A helper that notes its process id beside itself, says how far it is and never answers.
     fn silent_helper(dir: &Path) -> PathBuf {
         let helper = dir.join("helper");
-        let script = "#!/bin/sh\necho $$ >\"$0.pid\"\nexec /bin/sleep 1000\n";
+        let script = "#!/bin/sh\necho $$ >\"$0.pid\"\necho '[5, 10]'\nexec /bin/sleep 1000\n";
         fs::write(&helper, script).unwrap();
         fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();
         helper
@@ -408,6 +437,7 @@ mod tests {
         let manifest = serde_json::json!({"digest": digest, "layers": []});
         let manifest: ImageManifest = serde_json::from_value(manifest).unwrap();
         let output = tempfile::tempfile().unwrap();
+        let heard = std::sync::Mutex::new(Vec::new());
         let reading = LayerReading {
             helper: &helper,
             location: "oci:/images/a",
@@ -416,6 +446,7 @@ mod tests {
             longest: Duration::from_secs(1),
             reserve_bytes: 0,
             sandbox: None,
+            progress: &|done, of| heard.lock().unwrap().push((done, of)),
         };
         let read = read_layers(
             &reading,
@@ -433,6 +464,7 @@ mod tests {
             error.to_string().contains("it took more than 1s"),
             "{error}"
         );
+        assert_eq!(*heard.lock().unwrap(), [(5, 10)]);
         let pid = fs::read_to_string(dir.path().join("helper.pid")).unwrap();
         let until = Instant::now() + Duration::from_secs(30);
         while runs(pid.trim()) {

@@ -172,7 +172,7 @@ fn write_layout(dir: &Path, kernel: &[u8]) {
 }
 
 /// One whose layer takes long to read: a file of 4 GiB without a byte in it.
-fn write_long_layout(dir: &Path) {
+pub fn write_long_layout(dir: &Path) {
     const BYTES: u64 = 4 << 30;
     let mut header = tar::Header::new_gnu();
     header.set_path("large").unwrap();

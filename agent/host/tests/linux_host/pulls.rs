@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage};
-use agent_host::{ImageStore, LinuxHost, RegistryHost, RegistrySettings};
+use agent_domain::{
+    ContainerDisk, ContainerImage, ImageLocation, Namespace, PullPolicy, RegistryImage,
+};
+use agent_host::{
+    ImageStore, ImportStage, LinuxHost, PullProgress, RegistryHost, RegistrySettings,
+};
 use libtest_mimic::Trial;
 use tokio::net::TcpListener;
 
 use crate::dialer::{NODE, PATIENCE, raise_loopback};
+use crate::kernels::write_long_layout;
 use crate::support::{HostDirs, Outcome, trial};
 
 pub fn trials() -> Vec<Trial> {
@@ -21,6 +26,10 @@ pub fn trials() -> Vec<Trial> {
         trial(
             "a_registry_that_does_not_answer_is_given_up_in_its_time",
             given_up,
+        ),
+        trial(
+            "an_image_that_takes_long_to_unpack_says_how_far_it_is",
+            unpacked,
         ),
     ]
 }
@@ -90,13 +99,19 @@ async fn silent(host: RegistryHost) -> std::io::Result<(TcpListener, RegistrySet
 }
 
 fn disk_of(registry: String) -> ContainerDisk {
+    let name = format!("{registry}/vm/disk:1");
+    let image = ContainerImage::Registry(RegistryImage {
+        registry,
+        repository: String::from("vm/disk"),
+        reference: String::from("1"),
+    });
+    disk(name, image)
+}
+
+fn disk(name: String, image: ContainerImage) -> ContainerDisk {
     ContainerDisk {
-        name: format!("{registry}/vm/disk:1"),
-        image: ContainerImage::Registry(RegistryImage {
-            registry,
-            repository: String::from("vm/disk"),
-            reference: String::from("1"),
-        }),
+        name,
+        image,
         path: None,
         pull: PullPolicy::IfNotPresent,
         pull_secret: None,
@@ -168,5 +183,36 @@ async fn given_up() -> Outcome {
         let said = tokio::time::timeout(3 * PATIENCE, failed).await?;
         assert!(said.contains(words), "{said}");
     }
+    Ok(())
+}
+
+async fn unpacked() -> Outcome {
+    let dirs = HostDirs::new();
+    let path = dirs.images().join("layout");
+    write_long_layout(&path);
+    let host = dirs.host().await;
+    let name = format!("oci:{}", path.display());
+    let location = ImageLocation::OciLayout {
+        path,
+        reference: None,
+    };
+    let disk = disk(name, ContainerImage::Layout(location));
+    let namespace: Namespace = "default".parse().map_err(|()| "no namespace")?;
+    let told = async {
+        loop {
+            // It waits up to a second for news.
+            match host.pull_image(&namespace, &disk).await {
+                Ok(PullProgress::Running(progress)) if progress.done_bytes == 0 => {}
+                other => return other,
+            }
+        }
+    };
+    let told = tokio::time::timeout(3 * PATIENCE, told).await?;
+    let Ok(PullProgress::Running(progress)) = told else {
+        return Err(format!("{told:?}").into());
+    };
+    assert_eq!(progress.stage, ImportStage::Unpacking);
+    assert_eq!(progress.total_bytes, (4 << 30) + 512);
+    assert!(progress.done_bytes < progress.total_bytes, "{progress:?}");
     Ok(())
 }

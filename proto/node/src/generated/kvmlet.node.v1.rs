@@ -6234,6 +6234,19 @@ pub struct NodeImage {
     /// A VMM has it.
     #[prost(bool, tag = "7")]
     pub in_use: bool,
+    /// What the image says of machines that start from it, as CDI reads it from the environment of its configuration
+    /// (INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE): the name of an instance type. Nothing follows from it here.
+    #[prost(string, tag = "8")]
+    pub default_instancetype: ::prost::alloc::string::String,
+    /// Its kind.
+    #[prost(string, tag = "9")]
+    pub default_instancetype_kind: ::prost::alloc::string::String,
+    /// The same of a preference.
+    #[prost(string, tag = "10")]
+    pub default_preference: ::prost::alloc::string::String,
+    /// Its kind.
+    #[prost(string, tag = "11")]
+    pub default_preference_kind: ::prost::alloc::string::String,
 }
 impl ::prost::Name for NodeImage {
     const NAME: &'static str = "NodeImage";
@@ -6277,7 +6290,7 @@ impl ::prost::Name for PullImageRequest {
 /// How far a pull is.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PullImageResponse {
-    /// Bytes that were fetched.
+    /// Bytes that were fetched, were read of layers, or were written of the disk: of the present stage.
     #[prost(uint64, tag = "1")]
     pub done_bytes: u64,
     /// Of how many; 0 when that is not known yet.
@@ -6286,6 +6299,9 @@ pub struct PullImageResponse {
     /// Digest of the manifest, with the last message.
     #[prost(string, tag = "3")]
     pub digest: ::prost::alloc::string::String,
+    /// "Pulling", "Unpacking" or "Converting".
+    #[prost(string, tag = "4")]
+    pub stage: ::prost::alloc::string::String,
 }
 impl ::prost::Name for PullImageResponse {
     const NAME: &'static str = "PullImageResponse";
