@@ -118,6 +118,10 @@ fn wire(image: StoredImage) -> NodeImage {
         disk_bytes: image.disk_bytes,
         last_used: clock::rfc3339(Timestamp::default().plus(Millis(millis))),
         in_use: image.in_use,
+        default_instancetype: image.defaults.instancetype,
+        default_instancetype_kind: image.defaults.instancetype_kind,
+        default_preference: image.defaults.preference,
+        default_preference_kind: image.defaults.preference_kind,
     }
 }
 

@@ -415,7 +415,7 @@ impl ContainerDisks {
                 .unwrap_or(false);
             is_proved && self.importer.place(&key).exists()
         };
-        let digest = self
+        let (digest, defaults) = self
             .importer
             .import(source, path, &is_kept, &progress, self.unwanted(&job.work))
             .await?;
@@ -424,6 +424,7 @@ impl ContainerDisks {
         noted.map_err(|error| format!("the image cannot be noted: {error}"))?;
         if is_named {
             let noted = self.names.note(&job.work, &digest, name);
+            let noted = noted.and_then(|()| self.names.note_defaults(&digest, &defaults));
             noted.map_err(|error| format!("the digest of the image cannot be noted: {error}"))?;
         }
         Ok(())

@@ -20,6 +20,7 @@ mod guest_agent;
 mod helpers;
 mod hook_program;
 mod http_probe;
+mod image_defaults;
 mod kernels;
 mod launch_file;
 mod layout;
@@ -49,7 +50,9 @@ mod work;
 mod zone;
 
 pub use config::{KnownPaths, LinuxHostConfig, NamedAddresses};
-pub use container_disks::{ImportProgress, ImportStage, PullProgress, RemoveImageError, StoreUsage, StoredImage};
+pub use container_disks::{
+    ImportProgress, ImportStage, PullProgress, RemoveImageError, StoreUsage, StoredImage,
+};
 pub use dialer::Dialer;
 pub use doctor::{Finding, Health, Patient, examine};
 pub use facility::{
@@ -63,6 +66,7 @@ pub use firmware::{
 pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
 pub use helpers::HELPER_MEMORY_BYTES;
 pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_program};
+pub use image_defaults::ImageDefaults;
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
 pub use machine_config::DebugPorts;

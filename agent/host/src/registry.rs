@@ -26,6 +26,7 @@ use crate::child::{PULL_IMAGE, PullRequest};
 use crate::dialer::Dialer;
 use crate::failure::chain;
 use crate::helpers::{self, Helper};
+use crate::image_defaults::ImageDefaults;
 use crate::layout::ensure_private_dir;
 use crate::room::RoomMaker;
 use crate::sandbox::Sandbox;
@@ -78,6 +79,8 @@ pub(crate) enum PulledImage {
     Layers {
         manifest: ImageManifest,
         layers: Vec<File>,
+        /// What its configuration says of machines.
+        defaults: ImageDefaults,
     },
     /// The disk of this manifest was made before.
     Kept(String),
@@ -217,7 +220,11 @@ impl Puller {
             .map_err(|error| PullFailure::Refused(chain(&error)))?;
         let layers = manifest.layer_paths().map(|path| open(&path));
         let layers = layers.collect::<io::Result<_>>()?;
-        Ok(PulledImage::Layers { manifest, layers })
+        Ok(PulledImage::Layers {
+            manifest,
+            layers,
+            defaults: fetched.defaults.clone(),
+        })
     }
 
     /// Removes layers whose disk was made. Those that another pull has at hand stay with it.

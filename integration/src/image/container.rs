@@ -59,6 +59,8 @@ pub fn add_layers(
     let config = json!({
         "architecture": "amd64",
         "os": "linux",
+        // As KubeVirt's containerdisks have it.
+        "config": {"Env": ["INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE=fedora"]},
         "rootfs": {"type": "layers", "diff_ids": diff_ids},
     });
     let config = blob(config.to_string().as_bytes(), "config.v1+json")?;

@@ -156,7 +156,16 @@ fn by_digest_and_packed_otherwise(host: &Host, agent: &Agent<'_, Host>) -> anyho
         layout.display()
     ))?;
     agent.apply(&guest("packed", &format!("{name}@{digest}")))?;
-    passes(agent, "packed")
+    passes(agent, "packed")?;
+    let listed = agent.kvmctl("image ls -o json")?;
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout)?;
+    let items = listed["items"].as_array().context("no images")?;
+    let image = items
+        .iter()
+        .find(|image| image["digest"] == digest.as_str());
+    let image = image.context("it is not kept")?;
+    ensure!(image["defaultPreference"] == "fedora", "{image}");
+    Ok(())
 }
 
 #[test]

@@ -71,6 +71,8 @@ fn a_token_that_expires_in_mid_pull_is_replaced_and_the_pull_goes_on() -> anyhow
     // One pull, which nobody had to try again: another one would have begun with a token of its own.
     let asked = host.sh("cat /run/asked")?;
     let expected = "token 1\nblob from the start\nblob refused\ntoken 2\nblob from the middle\n";
+    let configuration = "blob from the start\n";
+    let expected = format!("{expected}{configuration}");
     ensure!(asked == expected, "{asked}\n{}", agent.log());
     let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");

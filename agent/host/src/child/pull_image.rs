@@ -84,11 +84,13 @@ async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
     let manifest = manifest::fetch(&client, request).await?;
     agent.wants(&manifest.digest).await?;
     blob::fetch_all(&client, request, &manifest.blobs).await?;
+    let defaults = manifest::defaults(&client, request, &manifest).await?;
     blob::keep(agent, &manifest.digest, &manifest.body).await?;
     Ok(Ask::Done {
         digest: manifest.digest,
         media_type: manifest.media_type,
         bytes: manifest.body.len() as u64,
+        defaults,
     })
 }
 

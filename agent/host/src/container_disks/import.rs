@@ -21,6 +21,7 @@ use crate::disk_images::{
 };
 use crate::failure::chain;
 use crate::helpers;
+use crate::image_defaults::ImageDefaults;
 use crate::kernels::{KernelError, LayerReading, TakenFile, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
@@ -88,7 +89,7 @@ impl Importer {
         self.dir.join("sha256").join(format!("{key}.raw"))
     }
 
-    /// Makes a disk and returns the digest of its image's manifest. What is not finished has no name and goes
+    /// Makes a disk and returns the digest of its image's manifest, and what the image says of machines if that was read. What is not finished has no name and goes
     /// with its descriptor, but for layers, which the next attempt goes on with. A pull ends when it is `unwanted`.
     pub(super) async fn import(
         &self,
@@ -97,8 +98,9 @@ impl Importer {
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
         progress: &Teller,
         unwanted: impl Future<Output = ()>,
-    ) -> Result<String, String> {
+    ) -> Result<(String, ImageDefaults), String> {
         self.collect().await?;
+        let mut said = ImageDefaults::default();
         let opened = match source {
             Source::Local(image) => {
                 let (files, windows) = image.layers.files().map_err(|error| error.to_string())?;
@@ -124,17 +126,25 @@ impl Importer {
                     () = unwanted => return Err(String::from("nobody waits for it any more")),
                 };
                 match pulled.map_err(|error| chain(&error))? {
-                    PulledImage::Kept(digest) => return Ok(digest),
-                    PulledImage::Layers { manifest, layers } => OpenedLayers {
+                    PulledImage::Kept(digest) => return Ok((digest, said)),
+                    PulledImage::Layers {
                         manifest,
-                        files: layers,
-                        windows: Vec::new(),
-                        are_ours: true,
-                    },
+                        layers,
+                        defaults,
+                    } => {
+                        said = defaults;
+                        OpenedLayers {
+                            manifest,
+                            files: layers,
+                            windows: Vec::new(),
+                            are_ours: true,
+                        }
+                    }
                 }
             }
         };
-        self.make_disk(opened, path, progress).await
+        let digest = self.make_disk(opened, path, progress).await?;
+        Ok((digest, said))
     }
 
     /// Makes the disk of layers that are at hand. Returns the digest of the manifest.

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use crate::image_defaults::ImageDefaults;
 use crate::layout::{absent_is_none, ensure_private_dir};
 
 /// Longest file that is one of these.
 const MAX_BYTES: u64 = 4096;
 
-/// A directory with a file for each name: a line with a digest, and one with what people call the image, if they do.
+/// A directory with a file for each name: a line with a digest, and one with what people call the image, if they do. What an image
+/// says of machines is in lines after that, in a file of its own.
 #[derive(Debug)]
 pub(super) struct Names(pub(super) PathBuf);
 
@@ -28,10 +30,33 @@ impl Names {
     }
 
     pub(super) fn note(&self, name: &str, digest: &str, called: &str) -> io::Result<()> {
+        self.write(name, &format!("{digest}\n{called}"))
+    }
+
+    /// Notes what an image says of machines, if it does: one whose layers were not read again has said it before.
+    pub(super) fn note_defaults(&self, digest: &str, defaults: &ImageDefaults) -> io::Result<()> {
+        let lines = defaults.variables();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.write(
+            &defaults_of(digest),
+            &format!("{digest}\n\n{}", lines.join("\n")),
+        )
+    }
+
+    /// What an image says of machines.
+    pub(super) fn defaults(&self, digest: &str) -> io::Result<ImageDefaults> {
+        let text = absent_is_none(fs::read_to_string(self.file(&defaults_of(digest))))?;
+        let lines: Vec<&str> = text.iter().flat_map(|text| text.lines().skip(2)).collect();
+        Ok(ImageDefaults::of_variables(&lines))
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
         ensure_private_dir(&self.0)?;
         let file = self.file(name);
         let draft = file.with_extension("new");
-        fs::write(&draft, format!("{digest}\n{called}"))?;
+        fs::write(&draft, text)?;
         fs::rename(&draft, &file)
     }
 
@@ -78,8 +103,14 @@ impl Names {
     }
 }
 
+/// Name of the note on what an image says of machines.
+fn defaults_of(digest: &str) -> String {
+    format!("{digest}\ndefaults")
+}
+
 fn parse(text: &str) -> Option<(String, String)> {
-    let (digest, called) = text.split_once('\n').unwrap_or((text, ""));
+    let (digest, rest) = text.split_once('\n').unwrap_or((text, ""));
+    let called = rest.lines().next().unwrap_or("");
     is_digest(digest).then(|| (digest.to_owned(), called.to_owned()))
 }
 
@@ -114,10 +145,24 @@ mod tests {
         assert_eq!(names.digest("y").unwrap(), Some(digest.clone()));
         fs::write(names.file("y"), "").unwrap();
         assert_eq!(names.digest("y").unwrap(), None);
+        let defaults = ImageDefaults {
+            preference: String::from("fedora"),
+            ..ImageDefaults::default()
+        };
+        names.note_defaults(&digest, &defaults).unwrap();
+        // Somebody else pulls it, and its layers are not read again.
+        names
+            .note_defaults(&digest, &ImageDefaults::default())
+            .unwrap();
+        assert_eq!(names.defaults(&digest).unwrap(), defaults);
+        assert_eq!(names.called().unwrap(), called, "it is no name");
         // What says nothing goes, and what is said of images that are gone.
         let gone = format!("sha256:{}", "b".repeat(64));
+        names.note_defaults(&gone, &defaults).unwrap();
         names.note("z", &gone, "registry.example/z:1").unwrap();
         names.prune(|kept| kept == digest).unwrap();
+        assert_eq!(names.defaults(&gone).unwrap(), ImageDefaults::default());
+        assert_eq!(names.defaults(&digest).unwrap(), defaults);
         assert_eq!(names.digest("x").unwrap(), Some(digest));
         assert!(!names.file("y").exists() && !names.file("z").exists());
         Names(directory.path().join("absent"))

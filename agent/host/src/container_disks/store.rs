@@ -35,8 +35,10 @@ impl ContainerDisks {
             let mut names: Vec<String> = names.map(|(_, name)| name.clone()).collect();
             names.sort();
             names.dedup();
+            let digest = with_algorithm(&digest);
             images.push(StoredImage {
-                digest: with_algorithm(&digest),
+                defaults: self.names.defaults(&digest)?,
+                digest,
                 names,
                 path_hash,
                 virtual_bytes: metadata.len(),

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use crate::image_defaults::ImageDefaults;
+
 /// Fewest digits of a digest that name one.
 const MIN_DIGITS: usize = 12;
 
@@ -24,6 +26,8 @@ pub struct StoredImage {
     pub last_used: SystemTime,
     /// A VMM has it.
     pub in_use: bool,
+    /// What the image says of machines, if it came from a registry.
+    pub defaults: ImageDefaults,
     pub(super) path: PathBuf,
 }
 
@@ -90,6 +94,7 @@ mod tests {
             disk_bytes: 0,
             last_used: SystemTime::UNIX_EPOCH,
             in_use: false,
+            defaults: ImageDefaults::default(),
             path: PathBuf::new(),
         };
         for text in [

@@ -18,6 +18,7 @@ use super::fetches::Fetcher;
 use super::settings::RegistrySettings;
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
 use crate::dialer::Dialer;
+use crate::image_defaults::ImageDefaults;
 use crate::room::RoomMaker;
 
 /// Longest line of a child.
@@ -39,6 +40,8 @@ pub(super) struct Fetched {
     pub(super) index: Vec<u8>,
     /// Its blobs by digest. Whoever removes their names meanwhile takes nothing from who has them open.
     pub(super) blobs: HashMap<String, File>,
+    /// What its configuration says of machines.
+    pub(super) defaults: ImageDefaults,
 }
 
 /// Hears how much of how much is done.
@@ -157,13 +160,20 @@ impl Serving<'_> {
                     digest,
                     media_type,
                     bytes,
+                    defaults,
                 } => {
+                    // The child reads what the registry says: its word is judged again.
+                    let defaults = ImageDefaults::of_variables(&defaults.variables());
                     let index = serde_json::json!({
                         "schemaVersion": 2,
                         "manifests": [{"mediaType": media_type, "digest": digest, "size": bytes}],
                     });
                     let index = index.to_string().into_bytes();
-                    return Ok(Some(Pulled::New(Fetched { index, blobs })));
+                    return Ok(Some(Pulled::New(Fetched {
+                        index,
+                        blobs,
+                        defaults,
+                    })));
                 }
                 PullAsk::Refused { message, is_denied } => {
                     let message = agent_domain::tame(&message, 1000);

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::error::PullError;
 use super::http::Client;
 use super::messages::Request;
+use crate::image_defaults::ImageDefaults;
 
 const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 /// An index may list indexes; real ones do so once.
@@ -28,6 +29,8 @@ pub(super) struct Manifest {
     pub(super) body: Vec<u8>,
     /// Layers, each once.
     pub(super) blobs: Vec<Blob>,
+    /// Digest of the configuration, if it has one.
+    config: Option<String>,
 }
 
 /// A layer.
@@ -47,6 +50,12 @@ struct Document {
     manifests: Vec<Entry>,
     #[serde(default)]
     layers: Vec<Layer>,
+    config: Option<ConfigBlob>,
+}
+
+#[derive(Deserialize)]
+struct ConfigBlob {
+    digest: String,
 }
 
 #[derive(Deserialize)]
@@ -108,11 +117,42 @@ pub(super) async fn fetch(client: &Client<'_>, request: &Request) -> Result<Mani
             media_type,
             body,
             blobs,
+            config: document.config.map(|config| config.digest),
         });
     }
     Err(PullError::Refused(
         "an index nested this deep cannot be read".to_owned(),
     ))
+}
+
+/// What an image's configuration says of machines. Nothing else of it counts, so it is not kept.
+pub(super) async fn defaults(
+    client: &Client<'_>,
+    request: &Request,
+    manifest: &Manifest,
+) -> Result<ImageDefaults, PullError> {
+    // That of an artifact may be named by another algorithm, or be absent.
+    let Some(digest) = manifest.config.as_ref().filter(|digest| is_digest(digest)) else {
+        return Ok(ImageDefaults::default());
+    };
+    let path = format!("/v2/{}/blobs/{digest}", request.repository);
+    let answer = client.get(&path, &[]).await?;
+    let body = client.body_of(answer.body, MAX_DOCUMENT_BYTES).await?;
+    defaults_of(digest, &body)
+}
+
+fn defaults_of(digest: &str, body: &[u8]) -> Result<ImageDefaults, PullError> {
+    let sent = format!("sha256:{}", hex::encode(Sha256::digest(body)));
+    if sent != digest {
+        return Err(PullError::Refused(format!(
+            "the registry sent other bytes for {digest}: their digest is {sent}"
+        )));
+    }
+    match ImageDefaults::of_config(body) {
+        Ok(defaults) => Ok(defaults),
+        // A configuration may have any form and the disk be sound.
+        Err(_) => Ok(ImageDefaults::default()),
+    }
 }
 
 fn for_architecture(
@@ -242,5 +282,23 @@ mod tests {
         let refused = for_architecture("sha256:x", vec![entry("a", "arm64")], "amd64");
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("it holds \"arm64\""), "{refused}");
+    }
+
+    #[test]
+    fn a_configuration_has_the_digest_that_the_manifest_gives() {
+        let body =
+            br#"{"config": {"Env": ["INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE=fedora"]}}"#;
+        let digest = |body: &[u8]| format!("sha256:{}", hex::encode(Sha256::digest(body)));
+        let defaults = defaults_of(&digest(body), body).unwrap();
+        assert_eq!(defaults.preference, "fedora");
+        let refused = defaults_of(&digest(b"{}"), body).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("the registry sent other bytes"),
+            "{refused}"
+        );
+        let odd = defaults_of(&digest(b"[]"), b"[]").unwrap();
+        assert_eq!(odd, ImageDefaults::default());
     }
 }

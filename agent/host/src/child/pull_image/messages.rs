@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::image_defaults::ImageDefaults;
+
 /// The agent's answer when another pull has the file of a blob: ask again.
 pub(crate) const BUSY: &str = "another pull fetches the same layer now";
 
@@ -46,11 +48,12 @@ pub(crate) enum Ask {
     Manifest { digest: String },
     /// So much of the layers is there.
     Progress { bytes: u64, of: u64 },
-    /// All is there: digest and media type of the manifest, and its size.
+    /// All is there: digest and media type of the manifest, and its size; what the configuration says of machines.
     Done {
         digest: String,
         media_type: String,
         bytes: u64,
+        defaults: ImageDefaults,
     },
     /// It cannot be done.
     Refused {
