@@ -1,7 +1,9 @@
 //! The configuration file: TOML, every key known, every value checked.
 
 mod capacity;
+mod cidr;
 mod control_plane;
+mod egress;
 mod file;
 mod grpc;
 mod hooks;

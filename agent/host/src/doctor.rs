@@ -52,7 +52,11 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
     ]);
     findings.extend(network::bridges(root, &patient.bridges));
     let pod_network = patient.pod_network.as_ref();
-    findings.extend(pod_network::judge(root, pod_network, &resolver::read()));
+    findings.extend(pod_network::judge(
+        root,
+        pod_network,
+        &resolver::read().or_rather(pod_network.map_or(&[], |config| &config.dns)),
+    ));
     findings.extend([
         places::vmm_program(&patient.vmm_program),
         places::bios(&patient.firmware),

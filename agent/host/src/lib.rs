@@ -73,7 +73,7 @@ pub use machine_config::DebugPorts;
 pub use netfilter::Restored;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
-pub use pod::PodNetworkConfig;
+pub use pod::{Egress, PodNetworkConfig};
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use room::ImageStoreLimits;
 pub use usage::{

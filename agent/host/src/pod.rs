@@ -13,6 +13,7 @@
 mod attach;
 pub(crate) mod chains;
 mod config;
+mod egress;
 mod error;
 mod file;
 mod forwarding;
@@ -27,7 +28,7 @@ pub(crate) mod sockets;
 mod walls;
 
 pub(crate) use attach::{attach, change_upstreams};
-pub use config::PodNetworkConfig;
+pub use config::{Egress, PodNetworkConfig};
 pub(crate) use file::PodFile;
 pub(crate) use names::{BRIDGE_ADDRESS, TAP, mark_of};
 pub(crate) use namespace::Namespace;

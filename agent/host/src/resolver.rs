@@ -26,6 +26,17 @@ pub(crate) struct Resolver {
     pub(crate) is_stub: bool,
 }
 
+impl Resolver {
+    /// Other servers in the place of these, if the operator names some.
+    pub(crate) fn or_rather(mut self, servers: &[IpAddr]) -> Self {
+        if !servers.is_empty() {
+            self.servers = servers.to_vec();
+            self.is_stub = false;
+        }
+        self
+    }
+}
+
 /// Reads it as it is now.
 pub(crate) fn read() -> Resolver {
     resolver(&text(FILE), || text(UPSTREAM_FILE))

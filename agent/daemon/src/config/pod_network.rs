@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use agent_host::Egress;
 use serde::Deserialize;
+
+use super::cidr::network_of;
+use super::egress;
 
 /// `[pod_network]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -21,6 +25,10 @@ pub(crate) struct PodNetwork {
     pub(crate) mtu: u32,
     /// Networks that guests reach under their own addresses, such as the pools of other nodes.
     pub(crate) non_masquerade_cidrs: Vec<String>,
+    /// What guests may reach, in order.
+    pub(crate) egress: Vec<String>,
+    /// Whom guests' gateways ask for names, instead of whom the node asks.
+    pub(crate) dns: Vec<IpAddr>,
 }
 
 impl Default for PodNetwork {
@@ -32,6 +40,8 @@ impl Default for PodNetwork {
             bridge: String::from("kvmlet0"),
             mtu: 1500,
             non_masquerade_cidrs: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
         }
     }
 }
@@ -41,6 +51,9 @@ const PREFIX6: u8 = 64;
 
 /// Most networks that see guests' own addresses: each is a rule that every new connection may meet.
 const MOST_NON_MASQUERADE: usize = 16;
+
+/// Servers for names, as many as the resolver of C heeds.
+const MOST_DNS: usize = 3;
 
 /// Where a guest's IPv6 address is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +101,11 @@ impl PodNetwork {
         all.map(|cidr| network_of(cidr)).collect()
     }
 
+    /// Rules of [`Self::egress`], and those that always stand behind them.
+    pub(crate) fn egress(&self) -> Option<Vec<Egress>> {
+        egress::rules(&self.egress)
+    }
+
     /// What is wrong with it.
     pub(super) fn fault(&self) -> Option<Fault> {
         if self.network().is_none() {
@@ -105,6 +123,21 @@ impl PodNetwork {
             let value = self.non_masquerade_cidrs.join(", ");
             return Some(("pod_network.non_masquerade_cidrs", value, rule));
         }
+        if self.egress().is_none() {
+            let rule = "must be at most 64 rules such as \"allow 192.0.2.0/24 tcp 80-81\" or \"deny ::/0\"";
+            return Some(("pod_network.egress", self.egress.join(", "), rule));
+        }
+        let unusable = |server: &&IpAddr| {
+            server.is_loopback() || server.is_unspecified() || server.is_multicast()
+        };
+        if let Some(server) = self.dns.iter().find(unusable) {
+            let rule = "must be servers that guests can ask: none of the node's loopback";
+            return Some(("pod_network.dns", server.to_string(), rule));
+        }
+        if self.dns.len() > MOST_DNS {
+            let all: Vec<_> = self.dns.iter().map(ToString::to_string).collect();
+            return Some(("pod_network.dns", all.join(", "), "must be at most 3"));
+        }
         if !is_bridge_name(&self.bridge) {
             let rule = "must be the name of a bridge, of 1 to 15 bytes";
             return Some(("pod_network.bridge", self.bridge.clone(), rule));
@@ -115,18 +148,6 @@ impl PodNetwork {
         }
         None
     }
-}
-
-/// Network and bits, behind which the address has none. A network of no bits is everywhere, and none of ours.
-fn network_of(cidr: &str) -> Option<(IpAddr, u8)> {
-    let (network, prefix) = cidr.split_once('/')?;
-    let (network, prefix): (IpAddr, u8) = (network.parse().ok()?, prefix.parse().ok()?);
-    let (bits, zeros) = match network {
-        IpAddr::V4(network) => (32, u32::from(network).trailing_zeros()),
-        IpAddr::V6(network) => (128, u128::from(network).trailing_zeros()),
-    };
-    let is_network = (1..=bits).contains(&u32::from(prefix)) && zeros >= bits - u32::from(prefix);
-    is_network.then_some((network, prefix))
 }
 
 /// IFNAMSIZ, and what the kernel refuses in names of interfaces.

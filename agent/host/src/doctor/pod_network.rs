@@ -179,6 +179,8 @@ mod tests {
             network6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0)),
             mtu: 1500,
             non_masquerade: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
         }
     }
 

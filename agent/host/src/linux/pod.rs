@@ -133,7 +133,7 @@ impl LinuxHost {
         let card = vmi.interfaces.get(index);
         let card = card.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
         let config = self.pod_network()?;
-        let resolver = resolver::read();
+        let resolver = resolver::read().or_rather(&config.dns);
         let v6 = plan6(&config, interface, address);
         let file = PodFile {
             address: address.v4,
@@ -257,7 +257,9 @@ impl LinuxHost {
             // It has no interface of the pod network, or is about to get one.
             return;
         };
-        let upstreams = resolver::read().servers;
+        let config = self.settings().config.pod_network.clone();
+        let dns = config.map(|config| config.dns).unwrap_or_default();
+        let upstreams = resolver::read().or_rather(&dns).servers;
         // None is what a file that is being written anew says, too.
         // A guest that is bridged asks them itself, and was handed those of its start.
         if !file.bridged && !upstreams.is_empty() && file.upstreams != upstreams {

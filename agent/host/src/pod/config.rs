@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use agent_domain::Transport;
+
 /// Setting `pod_network`: the node's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodNetworkConfig {
@@ -17,6 +19,21 @@ pub struct PodNetworkConfig {
     pub mtu: u32,
     /// Networks, with their bits, that guests reach under their own addresses of the pool: they know a way back.
     pub non_masquerade: Vec<(IpAddr, u8)>,
+    /// What guests may reach through the node and of the node itself: the first that matches decides, and without any they may.
+    pub egress: Vec<Egress>,
+    /// Whom guests' gateways ask for names; empty: whom the node asks.
+    pub dns: Vec<IpAddr>,
+}
+
+/// A rule about what guests reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Egress {
+    /// They may; otherwise what they send there is dropped.
+    pub allowed: bool,
+    /// A network, and its bits.
+    pub network: (IpAddr, u8),
+    /// Of one transport alone, with the first and the last port where it is about some.
+    pub transport: Option<(Transport, Option<(u16, u16)>)>,
 }
 
 impl PodNetworkConfig {

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
 use super::config::PodNetworkConfig;
+use super::egress;
 use super::names::{BRIDGE, ETH, PREFIX6, TAP};
 use super::plan::PodPlan;
 use crate::netfilter::{Batch, Chain, ChainKind, Comparison, Family, Hook, Rule, Table, Verdict};
@@ -254,7 +255,7 @@ fn own_output(link: &str, has_ipv6: bool) -> Vec<Rule> {
 }
 
 /// The table of the node: what goes from guests to elsewhere leaves under the node's own addresses, but for networks that know
-/// the way to guests.
+/// the way to guests; and what they may reach.
 pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
     let v4 = Some((IpAddr::V4(config.network), config.prefix));
     let v6 = config
@@ -287,11 +288,13 @@ pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
             mark_of_exceptions(config)
         ),
         sets: Vec::new(),
-        chains: vec![Chain {
+        chains: std::iter::once(Chain {
             name: "postrouting",
             base: Some(base(ChainKind::Nat, Hook::Postrouting, SOURCE, false)),
             rules: as_they_are.chain(leaves).collect(),
-        }],
+        })
+        .chain(egress::chains(config))
+        .collect(),
     }
 }
 

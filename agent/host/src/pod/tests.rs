@@ -1,6 +1,7 @@
 //! The pod network with foreign programs in the place of a guest: what they send goes through the tap that a VMM would
 //! have.
 
+mod egress;
 mod families;
 mod forged;
 mod leftovers;
@@ -95,6 +96,8 @@ fn plan() -> PodPlan {
             network6: Some(POOL6),
             mtu: 1400,
             non_masquerade: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
         },
         member: Member {
             veth: "kvp0123456789".to_owned(),

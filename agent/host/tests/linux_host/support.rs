@@ -115,6 +115,8 @@ impl HostDirs {
             network6: None,
             mtu: 1400,
             non_masquerade: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
         });
         config.debug_ports = DebugPorts {
             boot_timestamp: true,

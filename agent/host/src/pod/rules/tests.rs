@@ -15,6 +15,8 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
             network6: None,
             mtu: 1500,
             non_masquerade: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
         },
         member: Member {
             veth: "kvp0123456789".to_owned(),
