@@ -271,7 +271,14 @@ fn lie_on_pod_network(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()
     };
     let mut all = lies(&network)?;
     all.extend(lies_of_addresses(&network.other)?);
-    lie(host, &network, (&mut liar, &mut neighbour), &all)
+    lie(host, &network, (&mut liar, &mut neighbour), &all)?;
+    // A request for an address without anything in it, to the server of the pod network.
+    liar.send(&ipv4(LIAR, ("00000000", "ffffffff"), "00440043")?)?;
+    let counted = format!(
+        "busybox wget -q -O - http://{METRICS}/metrics | \
+         grep '^kvmlet_vmi_dhcp_requests_dropped_total{{.*name=\"liar\".*reason=\"malformed\"}} 1'"
+    );
+    host.wait_for(&counted, PATIENCE).map(drop)
 }
 
 /// On a bridge whose addresses somebody else gives out.

@@ -17,6 +17,6 @@ mod v6;
 
 pub use guest::{Guest, Lease4, Lease6};
 pub use limits::MAX_BYTES;
-pub use router::{advertisement, is_solicitation};
-pub use v4::{Answer4, To, answer4};
-pub use v6::answer6;
+pub use router::{advertisement, is_malformed_solicitation, is_solicitation};
+pub use v4::{Answer4, To, answer4, is_request4};
+pub use v6::{answer6, is_request6};

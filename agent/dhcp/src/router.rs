@@ -55,6 +55,12 @@ pub fn is_solicitation(message: &[u8]) -> bool {
     matches!(message, [SOLICITATION, 0, ..]) && message.len() >= 8
 }
 
+/// Whether a message says that it asks for routers, and makes no sense.
+#[must_use]
+pub fn is_malformed_solicitation(message: &[u8]) -> bool {
+    message.first() == Some(&SOLICITATION) && !is_solicitation(message)
+}
+
 /// An option that lasts for ever, if there is something in it and it fits.
 fn push(bytes: &mut Vec<u8>, number: u8, mut value: Vec<u8>) {
     value.resize(value.len().next_multiple_of(8), 0);

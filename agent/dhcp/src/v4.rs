@@ -28,8 +28,10 @@ mod kind {
     pub(super) const DISCOVER: u8 = 1;
     pub(super) const OFFER: u8 = 2;
     pub(super) const REQUEST: u8 = 3;
+    pub(super) const DECLINE: u8 = 4;
     pub(super) const ACK: u8 = 5;
     pub(super) const NAK: u8 = 6;
+    pub(super) const RELEASE: u8 = 7;
     pub(super) const INFORM: u8 = 8;
 }
 
@@ -90,6 +92,18 @@ pub fn answer4(request: &[u8], guest: &Guest) -> Option<Answer4> {
     Some(Answer4 {
         bytes: write(&asked, kind, lease, guest),
         to,
+    })
+}
+
+/// Whether a message is one of the guest's client, answered or not: nothing is said to one that gives its address back, or has taken
+/// another server's offer.
+#[must_use]
+pub fn is_request4(message: &[u8], guest: &Guest) -> bool {
+    read(message, guest).is_some_and(|asked| {
+        matches!(
+            asked.kind,
+            kind::DISCOVER | kind::REQUEST | kind::DECLINE | kind::RELEASE | kind::INFORM
+        )
     })
 }
 

@@ -57,6 +57,27 @@ mod status {
 /// Longest name of a client (RFC 8415, section 11.1). Answers repeat it, and have to fit.
 const MAX_CLIENT_ID_BYTES: usize = 130;
 
+/// Whether a message is one of a client, answered or not: some ask another server.
+#[must_use]
+pub fn is_request6(message: &[u8]) -> bool {
+    let message = message.get(..message.len().min(MAX_BYTES));
+    let Some((&[asked, ..], options)) = message.and_then(<[u8]>::split_first_chunk::<HEADER_BYTES>)
+    else {
+        return false;
+    };
+    let client = find(options, option::CLIENT_ID);
+    let names_server = find(options, option::SERVER_ID).is_some();
+    let is_complete = match asked {
+        kind::SOLICIT | kind::CONFIRM | kind::REBIND => client.is_some() && !names_server,
+        kind::REQUEST | kind::RENEW | kind::RELEASE | kind::DECLINE => {
+            client.is_some() && names_server
+        }
+        kind::INFORMATION_REQUEST => true,
+        _ => false,
+    };
+    is_complete && client.is_none_or(|id| id.len() <= MAX_CLIENT_ID_BYTES)
+}
+
 /// Answers a request of a guest; nothing when there is nothing to say, or it is no request.
 #[must_use]
 pub fn answer6(request: &[u8], guest: &Guest) -> Option<Vec<u8>> {

@@ -9,6 +9,7 @@ mod become_vmm;
 mod confine;
 mod convert_image;
 mod descriptors;
+mod dhcp_counts;
 mod dhcp_orders;
 mod drop_privileges;
 mod launch_arguments;
@@ -32,6 +33,9 @@ pub(crate) use answer_dhcp::serve_unconfined as serve_dhcp;
 pub(crate) use become_vmm::GO_ON;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use descriptors::send;
+pub(crate) use dhcp_counts::{
+    Dropped as DhcpDropped, PLACES as DHCP_PLACES, create as dhcp_counts, read as read_dhcp_counts,
+};
 pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
 pub(crate) use launch_arguments::LaunchArguments;
 pub(crate) use launch_vmm::Launched;

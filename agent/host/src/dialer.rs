@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -233,7 +234,14 @@ impl Shared {
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
     async fn start(self: &Arc<Self>) -> io::Result<Arc<Running>> {
-        let server = start_server(&self.program, OPEN_SOCKETS, &self.sandbox, KIND).await?;
+        let server = start_server(
+            &self.program,
+            OPEN_SOCKETS,
+            Stdio::null(),
+            &self.sandbox,
+            KIND,
+        )
+        .await?;
         let Server {
             child,
             orders,

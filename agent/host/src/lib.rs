@@ -77,8 +77,8 @@ pub use pod::{Egress, PodNetworkConfig};
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use room::ImageStoreLimits;
 pub use usage::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
-    RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
+    CardUsage, DhcpUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage,
+    RefusedUsage, RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 pub use users::USER_BASES;
 pub use work::WorkSeen;

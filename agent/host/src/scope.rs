@@ -82,6 +82,7 @@ pub(crate) struct Server {
 pub(crate) async fn start_server(
     program: &Path,
     subcommand: &str,
+    stdout: Stdio,
     sandbox: &Arc<Sandbox>,
     kind: Kind,
 ) -> io::Result<Server> {
@@ -91,7 +92,7 @@ pub(crate) async fn start_server(
         .arg(subcommand)
         .env_clear()
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(stdout)
         .kill_on_drop(true)
         .spawn()?;
     let pid = child.id().ok_or(io::ErrorKind::NotFound)?;

@@ -15,6 +15,8 @@ pub struct Usage {
     pub interfaces: Vec<InterfaceUsage>,
     /// Frames that walls refused, of interfaces that are judged; in the order of the spec.
     pub refused: Vec<RefusedUsage>,
+    /// Requests for addresses that were dropped; absent for a guest that has no interface of the pod network.
+    pub dhcp: Option<DhcpUsage>,
     /// What the VMM says, or why it says nothing.
     pub vmm: VmmReply,
 }
@@ -135,6 +137,17 @@ pub struct RefusedUsage {
     pub name: String,
     /// Frames, since the guest or the agent has started.
     pub frames: u64,
+}
+
+/// Messages of a guest to its server of addresses and to its router that were dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DhcpUsage {
+    /// Its interface's name in the spec.
+    pub name: String,
+    /// Those that make no sense.
+    pub malformed: u64,
+    /// Those that came too often.
+    pub excess: u64,
 }
 
 /// One direction of an interface.

@@ -82,9 +82,29 @@ impl Collector for GuestMetrics {
                 value: number(card.frames),
             })
         });
-        family(out, Kind::Counter, REFUSED, refused)
+        family(out, Kind::Counter, REFUSED, refused)?;
+        let dhcp = self
+            .guests()
+            .filter_map(|guest| Some((guest, usage(guest)?.dhcp.as_ref()?)));
+        let dropped = dhcp.flat_map(|(guest, dhcp)| {
+            let reasons = [("malformed", dhcp.malformed), ("excess", dhcp.excess)];
+            reasons.map(|(reason, count)| {
+                let mut labels = self.labels_and(guest, "interface", dhcp.name.clone());
+                labels.push(("reason".into(), reason.to_owned()));
+                Sample {
+                    labels,
+                    value: number(count),
+                }
+            })
+        });
+        family(out, Kind::Counter, DROPPED, dropped)
     }
 }
+
+const DROPPED: (&str, &str) = (
+    "kvmlet_vmi_dhcp_requests_dropped",
+    "Messages of the guest to its DHCP servers and router that made no sense or came too often.",
+);
 
 const REFUSED: (&str, &str) = (
     "kvmlet_vmi_network_refused_frames",

@@ -35,6 +35,19 @@ fn request(kind: u8, has: [u8; 4], options: &[u8]) -> Vec<u8> {
     bytes
 }
 
+#[test]
+fn what_needs_no_answer_is_a_request_all_the_same_and_what_makes_no_sense_is_none() {
+    let another = [54, 4, 192, 0, 2, 1];
+    for asked in [request(7, [10, 0, 2, 2], &[]), request(3, [0; 4], &another)] {
+        assert!(answer4(&asked, &guest()).is_none() && is_request4(&asked, &guest()));
+    }
+    let mut strangers = request(1, [0; 4], &[]);
+    strangers[33] += 1;
+    for wrong in [request(2, [0; 4], &[]), strangers, vec![1; 300], vec![]] {
+        assert!(answer4(&wrong, &guest()).is_none() && !is_request4(&wrong, &guest()));
+    }
+}
+
 fn option(answer: &Answer4, number: u8) -> Option<&[u8]> {
     find(&answer.bytes[FIXED_BYTES..], number)
 }

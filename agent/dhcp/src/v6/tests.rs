@@ -84,7 +84,18 @@ fn requests_to_another_server_or_without_one_have_no_answer() {
         |kind, server: &[u8]| answer6(&request(kind, &[(option::SERVER_ID, server)]), &guest());
     assert!(to(kind::REQUEST, &SERVER_ID).is_some());
     assert!(to(kind::REQUEST, &[0, 3]).is_none());
+    assert!(is_request6(&request(
+        kind::REQUEST,
+        &[(option::SERVER_ID, &[0, 3])]
+    )));
     assert!(to(kind::SOLICIT, &SERVER_ID).is_none());
+    assert!(!is_request6(&request(
+        kind::SOLICIT,
+        &[(option::SERVER_ID, &SERVER_ID)]
+    )));
+    for wrong in [kind::REQUEST, kind::REPLY] {
+        assert!(!is_request6(&request(wrong, &[])));
+    }
     assert!(answer6(&request(kind::REQUEST, &[]), &guest()).is_none());
     assert!(answer6(&request(kind::REPLY, &[]), &guest()).is_none());
     assert!(answer6(&request(kind::SOLICIT, &[]), &Guest::default()).is_none());
@@ -95,6 +106,7 @@ fn a_client_whose_name_is_too_long_has_no_answer() {
     let named = |bytes: usize| {
         let mut asked = vec![kind::SOLICIT, 1, 2, 3];
         push(&mut asked, option::CLIENT_ID, &vec![7; bytes]);
+        assert_eq!(is_request6(&asked), bytes <= 130);
         answer6(&asked, &guest())
     };
     assert!(named(130).is_some());

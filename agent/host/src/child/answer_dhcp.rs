@@ -2,7 +2,8 @@
 //!
 //! It reads what guests write, and so has nothing: nobody's rights, no network but the sockets that it is handed, no
 //! files, bounded memory, and the system calls that hearing and answering take. [`open_dhcp`](super::open_dhcp) starts it:
-//! standard input is a socket at which guests come and go, and its end ends this process. A guest's sockets are closed when its VMM has ended,
+//! standard input is a socket at which guests come and go, and its end ends this process. Standard output is a file of numbers: what was
+//! dropped of each guest. A guest's sockets are closed when its VMM has ended,
 //! whether or not the agent says so: they would keep the VMM's network namespace alive.
 
 use std::collections::HashMap;
@@ -11,10 +12,14 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSo
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use agent_dhcp::{Guest, To, advertisement, answer4, answer6, is_solicitation};
+use agent_dhcp::{
+    Guest, To, advertisement, answer4, answer6, is_malformed_solicitation, is_request4,
+    is_request6, is_solicitation,
+};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::confine::confine_server;
+use super::dhcp_counts::{self, Dropped};
 use super::dhcp_orders::Order;
 use super::messages::{Received, receive_message};
 
@@ -43,7 +48,8 @@ const ADVERTISE_EVERY: Duration = Duration::from_secs(600);
 
 pub(super) fn serve() -> io::Result<()> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
-    let mut server = Server::new(orders)?;
+    let counts = io::stdout().as_fd().try_clone_to_owned()?;
+    let mut server = Server::new(orders, counts)?;
     confine_server()?;
     while server.turn()? {}
     Ok(())
@@ -51,8 +57,8 @@ pub(super) fn serve() -> io::Result<()> {
 
 /// The same on a thread of a test.
 #[cfg(test)]
-pub(crate) fn serve_unconfined(orders: OwnedFd) -> io::Result<()> {
-    let mut server = Server::new(orders)?;
+pub(crate) fn serve_unconfined(orders: OwnedFd, counts: OwnedFd) -> io::Result<()> {
+    let mut server = Server::new(orders, counts)?;
     while server.turn()? {}
     Ok(())
 }
@@ -67,6 +73,7 @@ const ROUTER: u64 = 3;
 
 struct Server {
     orders: OwnedFd,
+    counts: OwnedFd,
     epoll: Epoll,
     /// By a number that is used once.
     guests: HashMap<u64, ServedGuest>,
@@ -81,6 +88,9 @@ struct ServedGuest {
     v4: UdpSocket,
     v6: Option<Sockets6>,
     patience: Patience,
+    /// Where in the file of counts it is.
+    place: Option<u32>,
+    dropped: Dropped,
 }
 
 /// The sockets of a guest that has IPv6.
@@ -91,11 +101,12 @@ struct Sockets6 {
 }
 
 impl Server {
-    fn new(orders: OwnedFd) -> io::Result<Self> {
+    fn new(orders: OwnedFd, counts: OwnedFd) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&orders, EpollEvent::new(EpollFlags::EPOLLIN, ORDERS))?;
         Ok(Self {
             orders,
+            counts,
             epoll,
             guests: HashMap::new(),
             next: 0,
@@ -124,9 +135,7 @@ impl Server {
                         (number >> SOURCE_BITS, number & ((1 << SOURCE_BITS) - 1));
                     match (source, self.guests.get_mut(&number)) {
                         (VMM, _) => self.leave(number)?,
-                        (V4, Some(served)) => served.answer(),
-                        (V6, Some(served)) => served.answer6(),
-                        (_, Some(served)) => served.answer_solicitations(),
+                        (_, Some(served)) => served.hear(source, &self.counts)?,
                         (_, None) => {}
                     }
                 }
@@ -148,15 +157,22 @@ impl Server {
         };
         match order {
             Order::Leave { id } => self.leave_named(&id)?,
-            Order::Serve { id, guest, .. } => {
+            Order::Serve {
+                id, place, guest, ..
+            } => {
                 self.leave_named(&id)?;
-                self.add(id, *guest, descriptors)?;
+                self.add(id, (*guest, place), descriptors)?;
             }
         }
         Ok(true)
     }
 
-    fn add(&mut self, id: String, guest: Guest, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    fn add(
+        &mut self,
+        id: String,
+        (guest, place): (Guest, Option<u32>),
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<()> {
         let mut descriptors = descriptors.into_iter();
         let (Some(vmm), Some(v4)) = (descriptors.next(), descriptors.next()) else {
             return Err(io::Error::other("an order lacks its descriptors"));
@@ -185,7 +201,11 @@ impl Server {
             v4: UdpSocket::from(v4),
             v6,
             patience: Patience::new(Instant::now()),
+            place,
+            dropped: Dropped::default(),
         };
+        // The place may have been another's.
+        served.count(&self.counts)?;
         served.advertise();
         self.guests.insert(number, served);
         Ok(())
@@ -213,6 +233,26 @@ impl Server {
 }
 
 impl ServedGuest {
+    /// Answers what came to one of its sockets, and counts what was dropped of it.
+    fn hear(&mut self, source: u64, counts: &OwnedFd) -> io::Result<()> {
+        let before = self.dropped;
+        match source {
+            V4 => self.answer(),
+            V6 => self.answer6(),
+            _ => self.answer_solicitations(),
+        }
+        if self.dropped == before {
+            return Ok(());
+        }
+        self.count(counts)
+    }
+
+    fn count(&self, counts: &OwnedFd) -> io::Result<()> {
+        self.place.map_or(Ok(()), |place| {
+            dhcp_counts::write(counts, place, self.dropped)
+        })
+    }
+
     fn answer(&mut self) {
         let mut request = [0; MAX_REQUEST_BYTES];
         for _ in 0..TURN {
@@ -220,10 +260,12 @@ impl ServedGuest {
                 return;
             };
             if !self.patience.allows(Instant::now()) {
+                self.dropped.excess += 1;
                 continue;
             }
             let request = request.get(..bytes).unwrap_or_default();
             let Some(answer) = answer4(request, &self.guest) else {
+                self.dropped.malformed += u64::from(!is_request4(request, &self.guest));
                 continue;
             };
             let to = match answer.to {
@@ -244,6 +286,7 @@ impl ServedGuest {
                 return;
             };
             if !self.patience.allows(Instant::now()) {
+                self.dropped.excess += 1;
                 continue;
             }
             let request = request.get(..bytes).unwrap_or_default();
@@ -251,6 +294,8 @@ impl ServedGuest {
                 let to = SocketAddrV6::new(*from.ip(), CLIENT_PORT6, 0, from.scope_id());
                 // As above.
                 v6.dhcp.send_to(&answer, to).ok();
+            } else {
+                self.dropped.malformed += u64::from(!is_request6(request));
             }
         }
     }
@@ -258,15 +303,22 @@ impl ServedGuest {
     fn answer_solicitations(&mut self) {
         let Some(v6) = &self.v6 else { return };
         let mut message = [0; MAX_REQUEST_BYTES];
-        let mut is_asked = false;
+        let mut asked = 0;
         for _ in 0..TURN {
             let Ok((bytes, _)) = v6.router.recv_from(&mut message) else {
                 break;
             };
-            is_asked |= is_solicitation(message.get(..bytes).unwrap_or_default());
+            let message = message.get(..bytes).unwrap_or_default();
+            asked += u64::from(is_solicitation(message));
+            self.dropped.malformed += u64::from(is_malformed_solicitation(message));
         }
-        if is_asked && self.patience.allows(Instant::now()) {
+        if asked == 0 {
+            return;
+        }
+        if self.patience.allows(Instant::now()) {
             self.advertise();
+        } else {
+            self.dropped.excess += asked;
         }
     }
 

@@ -111,8 +111,8 @@ const FILES: [libc::c_long; 28] = [
     libc::SYS_exit_group,
 ];
 
-/// Hearing and answering.
-const SOCKETS: [libc::c_long; 21] = [
+/// Hearing and answering, and writing numbers.
+const SOCKETS: [libc::c_long; 22] = [
     libc::SYS_recvmsg,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
@@ -121,6 +121,7 @@ const SOCKETS: [libc::c_long; 21] = [
     libc::SYS_epoll_ctl,
     libc::SYS_clock_gettime,
     libc::SYS_write,
+    libc::SYS_pwrite64,
     libc::SYS_close,
     libc::SYS_brk,
     libc::SYS_mmap,

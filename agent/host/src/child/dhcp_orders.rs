@@ -17,6 +17,8 @@ pub(crate) enum Order {
     Serve {
         /// Names the guest's VMM.
         id: String,
+        /// Where the server writes what it dropped of the guest.
+        place: Option<u32>,
         /// The guest is bridged to the pod network.
         bridged: bool,
         /// The content of its answers.

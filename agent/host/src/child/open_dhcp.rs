@@ -41,7 +41,7 @@ impl Server {
         let process = Command::new("/proc/self/exe")
             .arg(answer_dhcp::SUBCOMMAND)
             .stdin(Stdio::from(theirs))
-            .stdout(Stdio::null())
+            // Standard output is where it counts.
             .spawn()?;
         Ok(Self { orders, process })
     }
@@ -86,7 +86,10 @@ pub(super) fn serve() -> io::Result<()> {
 
 /// A guest whose sockets cannot be opened is gone, or is not answered: others are.
 fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Result<()> {
-    let Order::Serve { id, bridged, guest } = order else {
+    let Order::Serve {
+        id, bridged, guest, ..
+    } = order
+    else {
         return send_waiting(&server.orders, order, &[]);
     };
     let mut descriptors = descriptors.into_iter();

@@ -21,6 +21,7 @@ use crate::process;
 use crate::process::Liveness;
 use crate::resolver::{self, Resolver};
 use crate::taps::{self, AttachedTap};
+use crate::usage::DhcpUsage;
 
 /// Why a guest has to wait for its network.
 const NOT_READY: &str = "NetworkNotReady";
@@ -292,6 +293,22 @@ impl LinuxHost {
                 );
             }
         });
+    }
+
+    /// What the DHCP server dropped of the guest of a VMM, if it has an interface of the pod network.
+    pub(super) fn dropped_of_dhcp(
+        &self,
+        vmi: &Vmi,
+        uid: &PathUid,
+        incarnation: u64,
+    ) -> Option<DhcpUsage> {
+        let (index, _) = vmi.pod_interface()?;
+        let dropped = self.responder.dropped(&served_as(uid, incarnation))?;
+        Some(DhcpUsage {
+            name: vmi.interfaces.get(index)?.name.to_string(),
+            malformed: dropped.malformed,
+            excess: dropped.excess,
+        })
     }
 
     /// Leaves the guests of VMMs that are over alone.

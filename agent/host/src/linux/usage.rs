@@ -49,11 +49,11 @@ impl LinuxHost {
             .map(|(index, interface)| (interface.name.to_string(), taps::tap_name(&uid, index)))
             .collect();
         let judged = judged(&uid, vmi);
+        let dhcp = self.dropped_of_dhcp(vmi, &uid, record.launches.incarnation());
         // Many small files, each read at once: not for the threads that carry everything else.
-        tokio::task::spawn_blocking(move || kernels(&identity, (&taps, &judged), vmm))
-            .await
-            .ok()
-            .flatten()
+        let usage =
+            tokio::task::spawn_blocking(move || kernels(&identity, (&taps, &judged), vmm)).await;
+        usage.ok().flatten().map(|usage| Usage { dhcp, ..usage })
     }
 }
 
@@ -80,6 +80,7 @@ fn kernels(
         vcpus,
         interfaces: interfaces.collect(),
         refused: refused(judged),
+        dhcp: None,
         vmm,
     })
 }

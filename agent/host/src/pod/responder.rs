@@ -1,17 +1,20 @@
 //! The process that answers guests, as the agent has it: started when the first guest needs it, and again when it
 //! ended.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_dhcp::Guest;
 use tokio::process::Child;
 
 use super::namespace::Namespace;
-use crate::child::{DhcpOrder, OPEN_DHCP, send_dhcp_order};
+use crate::child::{
+    DHCP_PLACES, DhcpDropped, DhcpOrder, OPEN_DHCP, dhcp_counts, read_dhcp_counts, send_dhcp_order,
+};
 use crate::facility::Wake;
 use crate::sandbox::Sandbox;
 use crate::scope::{Kind, Scope, Server, start_server};
@@ -38,8 +41,34 @@ pub(crate) struct Responder {
 struct Present {
     pid: u32,
     orders: OwnedFd,
-    /// Whom it answers, by the name of their VMM, and who looks after them.
-    served: HashMap<String, Option<Wake>>,
+    /// Where it counts what it drops.
+    counts: OwnedFd,
+    /// Whom it answers, by the name of their VMM.
+    served: HashMap<String, Served>,
+}
+
+/// A guest that is answered.
+#[derive(Debug, Default)]
+struct Served {
+    /// Who looks after it.
+    wake: Option<Wake>,
+    /// Where in the file of counts it is; nowhere when there are too many guests.
+    place: Option<u32>,
+}
+
+impl Present {
+    /// The place of a guest in the file of counts: the one that it has, or one that is nobody's.
+    fn place_of(&self, id: &str) -> Option<u32> {
+        if let Some(served) = self.served.get(id) {
+            return served.place;
+        }
+        let taken: BTreeSet<u32> = self
+            .served
+            .values()
+            .filter_map(|served| served.place)
+            .collect();
+        (0..DHCP_PLACES).find(|place| !taken.contains(place))
+    }
 }
 
 /// A guest to answer.
@@ -74,18 +103,30 @@ impl Responder {
         if self.locked().is_none() {
             self.start().await?;
         }
-        let order = DhcpOrder::Serve {
-            id: served.id.clone(),
-            bridged: served.bridged,
-            guest: Box::new(served.guest.clone()),
-        };
         let mut present = self.locked();
         let ended = || io::Error::other("it has just ended");
         let running = present.as_mut().ok_or_else(ended)?;
+        let place = running.place_of(&served.id);
+        let order = DhcpOrder::Serve {
+            id: served.id.clone(),
+            place,
+            bridged: served.bridged,
+            guest: Box::new(served.guest.clone()),
+        };
         let descriptors = [vmm.as_fd(), namespace.descriptor()];
         send_dhcp_order(&running.orders, &order, &descriptors)?;
-        running.served.entry(served.id.clone()).or_default();
+        let known = running.served.entry(served.id.clone()).or_default();
+        known.place = place;
         Ok(())
+    }
+
+    /// What was dropped of a guest, since it is answered by the process that runs; `None` when it is not answered.
+    pub(crate) fn dropped(&self, id: &str) -> Option<DhcpDropped> {
+        let present = self.locked();
+        let running = present.as_ref()?;
+        let read = read_dhcp_counts(&running.counts, running.served.get(id)?.place?);
+        read.inspect_err(|error| tracing::debug!(id, %error, "what was dropped is not known"))
+            .ok()
     }
 
     /// Whether a guest is answered. Whoever asks is woken when it is not any more.
@@ -95,7 +136,7 @@ impl Responder {
             .as_mut()
             .and_then(|present| present.served.get_mut(id));
         served.is_some_and(|known| {
-            *known = Some(Arc::clone(wake));
+            known.wake = Some(Arc::clone(wake));
             true
         })
     }
@@ -118,7 +159,9 @@ impl Responder {
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
     async fn start(&self) -> io::Result<()> {
-        let server = start_server(&self.program, OPEN_DHCP, &self.sandbox, KIND).await?;
+        let counts = dhcp_counts()?;
+        let stdout = Stdio::from(counts.try_clone()?);
+        let server = start_server(&self.program, OPEN_DHCP, stdout, &self.sandbox, KIND).await?;
         let Server {
             child,
             pid,
@@ -129,6 +172,7 @@ impl Responder {
         *self.locked() = Some(Present {
             pid,
             orders,
+            counts,
             served: HashMap::new(),
         });
         let present = Arc::clone(&self.present);
@@ -164,7 +208,8 @@ async fn outlive(
         let is_it = present.as_ref().is_some_and(|present| present.pid == pid);
         present.take_if(|_| is_it).map(|present| present.served)
     };
-    for wake in served.into_iter().flatten().filter_map(|(_, wake)| wake) {
+    let served = served.into_iter().flatten();
+    for wake in served.filter_map(|(_, served)| served.wake) {
         wake.notify_one();
     }
     scope.remove().await;

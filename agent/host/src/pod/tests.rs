@@ -1,6 +1,7 @@
 //! The pod network with foreign programs in the place of a guest: what they send goes through the tap that a VMM would
 //! have.
 
+mod dropped;
 mod egress;
 mod families;
 mod forged;
@@ -22,9 +23,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::names::mac_of;
 use super::sockets::open;
 use super::*;
-use crate::child::{DhcpOrder, send_dhcp_order, serve_dhcp};
+use crate::child::{DhcpOrder, dhcp_counts, send_dhcp_order, serve_dhcp};
 use crate::taps::open_tap;
 use crate::test_namespace::in_a_namespace;
+
+/// The guest's place in the file of counts.
+const PLACE: u32 = 3;
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
@@ -176,7 +180,7 @@ echo host=$hostname search=$search dns=$dns lease=$lease
 ";
 
 /// Answers the guest of a VMM that is bridged.
-fn answer_bridged(vmm: &Elsewhere) -> OwnedFd {
+fn answer_bridged(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
     let mut guest = told();
     guest.v6 = None;
     guest.v4 = Some(Lease4 {
@@ -189,12 +193,13 @@ fn answer_bridged(vmm: &Elsewhere) -> OwnedFd {
     serve(vmm, PodBinding::Bridge, guest)
 }
 
-/// Answers the guest of a VMM as the agent's processes do, on a thread of this one, for as long as the value lives.
-fn answer(vmm: &Elsewhere) -> OwnedFd {
+/// Answers the guest of a VMM as the agent's processes do, on a thread of this one, for as long as the first value lives. The second is
+/// the file of counts.
+fn answer(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
     serve(vmm, PodBinding::Masquerade, told())
 }
 
-fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> OwnedFd {
+fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> (OwnedFd, OwnedFd) {
     let with_ipv6 = guest.v6.is_some();
     let (orders, theirs) = socketpair(
         AddressFamily::Unix,
@@ -203,7 +208,9 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> OwnedFd {
         SockFlag::SOCK_CLOEXEC,
     )
     .unwrap();
-    std::thread::spawn(move || serve_dhcp(theirs));
+    let counts = dhcp_counts().unwrap();
+    let theirs_too = counts.try_clone().unwrap();
+    std::thread::spawn(move || serve_dhcp(theirs, theirs_too));
     let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
@@ -216,11 +223,12 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> OwnedFd {
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let order = DhcpOrder::Serve {
         id: "a".to_owned(),
+        place: Some(PLACE),
         bridged: binding == PodBinding::Bridge,
         guest: Box::new(guest),
     };
     send_dhcp_order(&orders, &order, &descriptors).unwrap();
-    orders
+    (orders, counts)
 }
 
 fn ask_for_an_address(guest: &Elsewhere) {

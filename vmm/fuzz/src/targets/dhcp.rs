@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use agent_dhcp::{Guest, Lease4, Lease6, MAX_BYTES, answer4, answer6, is_solicitation};
+use agent_dhcp::{
+    Guest, Lease4, Lease6, MAX_BYTES, answer4, answer6, is_malformed_solicitation, is_request4,
+    is_request6, is_solicitation,
+};
 
 /// The guest's own hardware address; nobody else is answered.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -22,17 +25,18 @@ pub fn run(bytes: &[u8]) {
         1 => by_ipv4(request, &talkative()),
         2 => by_ipv6(request, &guest()),
         _ => {
-            // Any answer is right; that it is computed counts.
-            std::hint::black_box(is_solicitation(request));
+            assert!(!is_solicitation(request) || !is_malformed_solicitation(request));
             by_ipv6(request, &talkative());
         }
     }
 }
 
 fn by_ipv4(request: &[u8], guest: &Guest) {
+    let is_request = is_request4(request, guest);
     let Some(answer) = answer4(request, guest) else {
         return;
     };
+    assert!(is_request, "an answer to no request");
     let bytes = answer.bytes;
     assert!(bytes.len() <= MAX_BYTES, "an answer of {}", bytes.len());
     assert_eq!(bytes.first(), Some(&2), "no answer");
@@ -45,9 +49,11 @@ fn by_ipv4(request: &[u8], guest: &Guest) {
 }
 
 fn by_ipv6(request: &[u8], guest: &Guest) {
+    let is_request = is_request6(request);
     let Some(answer) = answer6(request, guest) else {
         return;
     };
+    assert!(is_request, "an answer to no request");
     assert!(answer.len() <= MAX_BYTES, "an answer of {}", answer.len());
     // ADVERTISE or REPLY.
     assert!(matches!(answer.first(), Some(2 | 7)), "no answer");

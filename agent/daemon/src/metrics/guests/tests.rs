@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{
-    CardUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage, RequestUsage,
-    TrafficUsage, Usage, VcpuUsage, VmmReply,
+    CardUsage, DhcpUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
+    RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
 use prometheus_client::registry::Registry;
@@ -78,6 +78,11 @@ fn usage() -> Usage {
             name: String::from("nic"),
             frames: 5,
         }],
+        dhcp: Some(DhcpUsage {
+            name: String::from("nic"),
+            malformed: 4,
+            excess: 6,
+        }),
         vmm: VmmReply::Answer(Box::new(MachineUsage {
             release: String::from("0.0.1"),
             disks: vec![DiskUsage {
@@ -150,6 +155,12 @@ fn figures_have_kubevirts_names_and_labels() {
     assert_line(&text, &line);
     let line = format!("kvmlet_vmi_network_refused_frames_total{{{WHO},{LABELS}{more}}} 5.0");
     assert_line(&text, &line);
+    for (reason, count) in [("malformed", 4), ("excess", 6)] {
+        let line = format!(
+            "kvmlet_vmi_dhcp_requests_dropped_total{{{WHO},{LABELS}{more},reason=\"{reason}\"}} {count}.0"
+        );
+        assert_line(&text, &line);
+    }
     assert!(!text.contains("vcpu_delay"), "{text}");
 }
 
