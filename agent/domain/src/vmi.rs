@@ -400,6 +400,8 @@ pub struct Interface {
     pub queues: u32,
     /// The guest sees a link without carrier (`state: down`).
     pub link_down: bool,
+    /// By which the guest finds it in its config drive; may be empty.
+    pub tag: String,
 }
 
 /// What the guest's reset does.

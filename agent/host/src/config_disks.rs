@@ -8,6 +8,7 @@ use std::path::Path;
 
 use agent_domain::{CloudInit, CloudInitData, CloudInitKind, DataVolume, Vmi};
 use agent_images::iso::{IsoError, IsoFile, iso};
+use agent_plan::PciAddresses;
 use serde::Serialize;
 
 use crate::layout::{absent_is_none, ensure_private_dir};
@@ -21,7 +22,11 @@ pub(crate) struct ConfigVolume {
 
 impl ConfigVolume {
     /// What cloud-init of a VMI's guest is to find.
-    pub(crate) fn of_cloud_init(vmi: &Vmi, source: &CloudInit) -> io::Result<Self> {
+    pub(crate) fn of_cloud_init(
+        vmi: &Vmi,
+        addresses: &PciAddresses,
+        source: &CloudInit,
+    ) -> io::Result<Self> {
         let (label, directory, [meta, user, network]) = match source.kind {
             CloudInitKind::NoCloud => ("cidata", "", ["meta-data", "user-data", "network-config"]),
             CloudInitKind::ConfigDrive => (
@@ -32,7 +37,9 @@ impl ConfigVolume {
         };
         let meta_data = match source.kind {
             CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi, source)),
-            CloudInitKind::ConfigDrive => serde_json::to_vec(&ConfigDriveMetaData::of(vmi, source)),
+            CloudInitKind::ConfigDrive => {
+                serde_json::to_vec(&ConfigDriveMetaData::of(vmi, addresses, source))
+            }
         }?;
         let data = |source: &Option<CloudInitData>| match source {
             None => Vec::new(),
@@ -124,20 +131,51 @@ struct ConfigDriveMetaData<'a> {
     instance_id: String,
     hostname: &'a str,
     uuid: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    devices: Vec<TaggedDevice<'a>>,
     #[serde(skip_serializing_if = "PublicKeys::is_empty")]
     public_keys: PublicKeys<'a>,
 }
 
 impl<'a> ConfigDriveMetaData<'a> {
-    fn of(vmi: &'a Vmi, source: &'a CloudInit) -> Self {
+    fn of(vmi: &'a Vmi, addresses: &PciAddresses, source: &'a CloudInit) -> Self {
         Self {
             instance_type: vmi.instance_type.as_deref(),
             instance_id: format!("{}.{}", vmi.name, vmi.namespace),
             hostname: &vmi.hostname,
             uuid: uuid(vmi),
+            devices: tagged(vmi, addresses),
             public_keys: public_keys(source),
         }
     }
+}
+
+/// A device with a tag, member by member as KubeVirt has it.
+#[derive(Serialize)]
+struct TaggedDevice<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    bus: &'static str,
+    address: String,
+    mac: String,
+    tags: [&'a str; 1],
+}
+
+/// The interfaces that have one, where the guest finds them at power-on.
+fn tagged<'a>(vmi: &'a Vmi, addresses: &PciAddresses) -> Vec<TaggedDevice<'a>> {
+    let interfaces = vmi.interfaces.iter();
+    let tagged = interfaces.filter(|interface| !interface.tag.is_empty());
+    let devices = tagged.filter_map(|interface| {
+        let place = addresses.interfaces.get(interface.name.as_str())?;
+        Some(TaggedDevice {
+            kind: "nic",
+            bus: "pci",
+            address: format!("0000:{:02x}:{:02x}.0", place.bus, place.device),
+            mac: interface.mac.to_string(),
+            tags: [&interface.tag],
+        })
+    });
+    devices.collect()
 }
 
 /// Public keys of SSH by their numbers.
@@ -155,3 +193,6 @@ fn uuid(vmi: &Vmi) -> String {
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| hex.get(range).unwrap_or(""));
     parts.join("-")
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use agent_domain::{Disk, DiskCache, DiskSource, Vmi};
+use agent_plan::PciAddresses;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 
@@ -123,6 +124,8 @@ pub(crate) struct DiskOpener {
     pub(crate) allowed: AllowedPaths,
     /// Where the VMI's own images are.
     pub(crate) own_dir: PathBuf,
+    /// Where the guest finds its devices; nowhere as long as nobody knows.
+    pub(crate) addresses: PciAddresses,
     /// The operation that they are opened for.
     pub(crate) work: Work,
 }
@@ -142,9 +145,10 @@ impl DiskOpener {
                 (self.open_host(disk, path, *create_bytes)?, path.clone())
             }
             DiskSource::Empty { capacity_bytes } => self.open_empty(disk, *capacity_bytes)?,
-            DiskSource::CloudInit(source) => {
-                self.make_volume(disk, ConfigVolume::of_cloud_init(vmi, source))?
-            }
+            DiskSource::CloudInit(source) => self.make_volume(
+                disk,
+                ConfigVolume::of_cloud_init(vmi, &self.addresses, source),
+            )?,
             DiskSource::Data(volume) => {
                 self.make_volume(disk, Ok(ConfigVolume::of_data(volume)))?
             }
@@ -182,7 +186,9 @@ impl DiskOpener {
         base: Option<File>,
     ) -> Result<(), DiskError> {
         let volume = match &disk.source {
-            DiskSource::CloudInit(source) => ConfigVolume::of_cloud_init(vmi, source),
+            DiskSource::CloudInit(source) => {
+                ConfigVolume::of_cloud_init(vmi, &self.addresses, source)
+            }
             DiskSource::Data(volume) => Ok(ConfigVolume::of_data(volume)),
             // The image is there: what is written over it is made for the VMM.
             DiskSource::Container(_) => return Ok(()),

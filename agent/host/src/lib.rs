@@ -39,6 +39,9 @@ mod resolver;
 mod room;
 mod sandbox;
 mod scope;
+#[cfg(test)]
+#[path = "../../domain/tests/common/small_vmi.rs"]
+mod small_vmi;
 mod taps;
 #[cfg(test)]
 mod test_namespace;

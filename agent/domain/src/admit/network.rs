@@ -113,6 +113,7 @@ impl JudgedInterfaces<'_> {
             attachment,
             queues: 1,
             link_down: interface.state == "down",
+            tag: interface.tag.clone(),
         })
     }
 
@@ -443,6 +444,7 @@ mod tests {
             attachment: Attachment::Network(NetworkName("lan".to_owned())),
             queues: 1,
             link_down: false,
+            tag: String::new(),
         };
         let mut all: Vec<Interface> = (0..interfaces).map(interface).collect();
         share_queues(&mut all, vcpus);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
-use agent_plan::{Failure, Record, Timestamp};
+use agent_plan::{Failure, PciAddresses, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -119,7 +119,12 @@ impl LinuxHost {
     ) -> Result<(), Failure> {
         let bases = self.open_bases(vmi, work).await?;
         match self
-            .each_disk(uid, (vmi, bases), work, DiskOpener::ensure)
+            .each_disk(
+                uid,
+                (vmi, &PciAddresses::default(), bases),
+                work,
+                DiskOpener::ensure,
+            )
             .await
         {
             Ok(_) => Ok(()),
@@ -154,7 +159,7 @@ impl LinuxHost {
     async fn each_disk<T: Send + 'static>(
         &self,
         uid: &PathUid,
-        (vmi, bases): (&Vmi, Vec<Option<File>>),
+        (vmi, addresses, bases): (&Vmi, &PciAddresses, Vec<Option<File>>),
         work: &Work,
         call: fn(&DiskOpener, &Vmi, &Disk, Option<File>) -> Result<T, DiskError>,
     ) -> Result<Vec<T>, DiskError> {
@@ -164,6 +169,7 @@ impl LinuxHost {
             let opener = DiskOpener {
                 allowed: self.settings().allowed_paths(&vmi.namespace),
                 own_dir: self.layout.disks_of(uid),
+                addresses: addresses.clone(),
                 work: work.clone(),
             };
             let place = match &disk.source {
@@ -314,9 +320,13 @@ impl LinuxHost {
     ) -> Result<Foreign<Opened>, Failure> {
         let boot = self.open_boot(uid, vmi, work).await?;
         let bases = self.open_bases(vmi, work).await?;
-        let disks = self.each_disk(uid, (vmi, bases), work, |opener, vmi, disk, base| {
-            opener.open(vmi, disk, base).map(Foreign::new)
-        });
+        let addresses = &record.allocations.pci;
+        let disks = self.each_disk(
+            uid,
+            (vmi, addresses, bases),
+            work,
+            |opener, vmi, disk, base| opener.open(vmi, disk, base).map(Foreign::new),
+        );
         let disks = disks.await;
         let disks = disks.map_err(|error| disk_failure(&error))?;
         let exit_record_path = self.layout.exit_record(uid, incarnation);

@@ -1,8 +1,5 @@
 //! The machine that a VMM gets for a VMI.
 
-#[path = "../../../domain/tests/common/small_vmi.rs"]
-mod small_vmi;
-
 mod placement;
 
 use std::fs::File;
@@ -20,7 +17,7 @@ fn vmi(domain: &Value) -> Vmi {
     for (member, value) in domain.as_object().unwrap() {
         spec[member] = value.clone();
     }
-    small_vmi::admit(&spec).unwrap().vmi
+    crate::small_vmi::admit(&spec).unwrap().vmi
 }
 
 fn null() -> OwnedFd {

@@ -984,7 +984,7 @@ pub struct Interface {
     /// PCI address in the guest, as a disk's.
     #[prost(string, tag = "18")]
     pub pci_address: ::prost::alloc::string::String,
-    /// Word for the guest's metadata.
+    /// Word by which the guest finds the interface in its cloud-init config drive (devices in meta_data.json).
     #[prost(string, tag = "19")]
     pub tag: ::prost::alloc::string::String,
 }
