@@ -163,4 +163,13 @@ impl PodPool {
         let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
         u32::from(self.network) & mask == u32::from(other.guest) & mask
     }
+
+    /// The same of its network of IPv6 addresses.
+    #[must_use]
+    pub fn overlaps6(&self, other: &GuestNetwork<Ipv6Addr>) -> bool {
+        let bits = u32::from(other.prefix.min(64));
+        self.network6.is_some_and(|network| {
+            (u128::from(network) ^ u128::from(other.guest)).leading_zeros() >= bits
+        })
+    }
 }

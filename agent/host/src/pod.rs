@@ -12,6 +12,7 @@
 
 mod attach;
 pub(crate) mod chains;
+mod clash;
 mod config;
 mod egress;
 mod error;

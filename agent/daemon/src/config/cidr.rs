@@ -13,3 +13,17 @@ pub(super) fn network_of(cidr: &str) -> Option<(IpAddr, u8)> {
     let is_network = (1..=bits).contains(&u32::from(prefix)) && zeros >= bits - u32::from(prefix);
     is_network.then_some((network, prefix))
 }
+
+/// Whether all of a network is in another one.
+pub(super) fn contains((outer, bits): (IpAddr, u8), (inner, inner_bits): (IpAddr, u8)) -> bool {
+    let same = match (outer, inner) {
+        (IpAddr::V4(outer), IpAddr::V4(inner)) => {
+            (u32::from(outer) ^ u32::from(inner)).leading_zeros()
+        }
+        (IpAddr::V6(outer), IpAddr::V6(inner)) => {
+            (u128::from(outer) ^ u128::from(inner)).leading_zeros()
+        }
+        _ => return false,
+    };
+    inner_bits >= bits && same >= u32::from(bits)
+}

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use agent_host::Egress;
 use serde::Deserialize;
 
-use super::cidr::network_of;
+use super::cidr::{contains, network_of};
 use super::egress;
 
 /// `[pod_network]`
@@ -101,6 +101,21 @@ impl PodNetwork {
         all.map(|cidr| network_of(cidr)).collect()
     }
 
+    /// One of [`Self::non_masquerade_cidrs`] that is within a pool.
+    fn non_masquerade_within(&self) -> Option<&String> {
+        let v4 = self.network().map(|(network, bits)| (network.into(), bits));
+        let v6 = match self.network6() {
+            Some(Network6::Given(network)) => Some((network.into(), PREFIX6)),
+            _ => None,
+        };
+        let pools = [v4, v6];
+        self.non_masquerade_cidrs.iter().find(|cidr| {
+            let inner = network_of(cidr);
+            let is_within = |pool: &(IpAddr, u8)| inner.is_some_and(|inner| contains(*pool, inner));
+            pools.iter().flatten().any(is_within)
+        })
+    }
+
     /// Rules of [`Self::egress`], and those that always stand behind them.
     pub(crate) fn egress(&self) -> Option<Vec<Egress>> {
         egress::rules(&self.egress)
@@ -122,6 +137,11 @@ impl PodNetwork {
             let rule = "must be at most 16 networks such as 10.214.0.0/16 or fd00:1:2:4::/64";
             let value = self.non_masquerade_cidrs.join(", ");
             return Some(("pod_network.non_masquerade_cidrs", value, rule));
+        }
+        if let Some(inner) = self.non_masquerade_within() {
+            let rule = "must be beyond this node's pool: guests of one node see each other's addresses in any case. Name the pools of \
+                        other nodes";
+            return Some(("pod_network.non_masquerade_cidrs", inner.clone(), rule));
         }
         if self.egress().is_none() {
             let rule = "must be at most 64 rules such as \"allow 192.0.2.0/24 tcp 80-81\" or \"deny ::/0\"";
@@ -173,6 +193,8 @@ mod tests {
             &[][..],
             &["10.214.0.0/16", "fd00:1:2:4::/64"],
             &["192.0.2.1/32"],
+            // The pool is in it.
+            &["10.0.0.0/8"],
         ] {
             assert_eq!(fault(good), None, "{good:?}");
         }
@@ -183,6 +205,9 @@ mod tests {
             &["0.0.0.0/0"],
             &["10.214.0.0/33"],
             &["fd00::1/64"],
+            // The node's own pool, and a part of it.
+            &["10.214.0.0/16", "10.213.0.0/16"],
+            &["10.213.4.0/24"],
             &many[..],
         ] {
             assert_eq!(

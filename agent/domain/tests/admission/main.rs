@@ -46,7 +46,7 @@ fn caps() -> NodeCaps {
         pod_network: Some(PodPool {
             network: [10, 213, 0, 0].into(),
             prefix: 16,
-            network6: None,
+            network6: "fd00:1:2:3::".parse().ok(),
         }),
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,

@@ -307,6 +307,13 @@ fn what_kubevirt_refuses_elsewhere_names_its_own_fields() {
             "spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value",
         ),
         (
+            on_pod(
+                &json!({}),
+                &json!({"vmIPv6NetworkCIDR": "fd00:1:2:3::/120"}),
+            ),
+            "spec.networks[0].pod.vmIPv6NetworkCIDR: Invalid value: \"fd00:1:2:3::/120\": overlaps fd00:1:2:3::/64, the pool",
+        ),
+        (
             dns(json!({})),
             "nameservers: Required value: must provide at least one DNS nameserver when `dnsPolicy` is None",
         ),

@@ -23,6 +23,21 @@ pub(crate) enum PodError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The node has a way to guests' network.
+    #[error(
+        "{setting} {network} overlaps {route}, to which the node has a route by {link}: choose another network there, in the agent's \
+         configuration"
+    )]
+    Clash {
+        /// Of the agent's configuration.
+        setting: &'static str,
+        /// As the setting has it, with the length of its prefix.
+        network: String,
+        /// The other network.
+        route: String,
+        /// The name of the link that leads there.
+        link: String,
+    },
     /// Packets are not forwarded.
     #[error("forwarding in the VMM's network namespace cannot be switched on")]
     Forwarding(#[source] io::Error),

@@ -8,6 +8,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, Add
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::{Handle, LinkBridge};
 
+use super::clash;
 use super::config::PodNetworkConfig;
 use super::error::{PodError, link_error};
 use super::names::{MARK, PREFIX6, mac_of};
@@ -55,7 +56,10 @@ pub(crate) async fn tidy_node(
     let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
     let driver = tokio::spawn(connection);
     let removed = match index_of(&handle, &config.bridge).await {
-        None => Ok(false),
+        // What is wrong with it is better known before there is a guest.
+        None => clash::ensure_free(&handle, config, None)
+            .await
+            .map(|()| false),
         Some(bridge) => remove_leftovers(&handle, bridge, owners)
             .await
             .map(|()| true),
@@ -122,7 +126,9 @@ pub(crate) fn change_member(member: &Member, is_there: bool) -> io::Result<()> {
 
 async fn prepare_bridge(handle: &Handle, config: &PodNetworkConfig) -> Result<(), PodError> {
     let name = &config.bridge;
-    if index_of(handle, name).await.is_none() {
+    let present = index_of(handle, name).await;
+    clash::ensure_free(handle, config, present).await?;
+    if present.is_none() {
         // An address of its own: otherwise it takes that of a port, and guests lose their gateway for a while.
         let bridge = LinkBridge::new(name)
             .address(mac_of(config.gateway()).to_vec())

@@ -1,6 +1,7 @@
 //! The pod network with foreign programs in the place of a guest: what they send goes through the tap that a VMM would
 //! have.
 
+mod clash;
 mod dropped;
 mod egress;
 mod families;

@@ -107,20 +107,35 @@ pub(super) fn networks(
     let v4 = v4(&field, &pod.vm_network_cidr, review);
     let pool = caps.and_then(|caps| Some((caps.pod_network?, &caps.node_name)));
     if let Some((pool, node)) = pool.filter(|(pool, _)| pool.overlaps(&v4)) {
-        let text = &pod.vm_network_cidr;
-        let text = if text.is_empty() { "10.0.2.0/24" } else { text };
-        let message = format!(
-            "overlaps {}/{}, the pool of the pod network of node {node:?}",
-            pool.network, pool.prefix
-        );
-        let error = FieldError::new(field, Rule::Invalid, message)
-            .value(text)
-            .fix("choose another network for the guest, or pod_network.cidr in the agent's configuration");
-        review.push(error.beyond(Bound::Node));
+        let text = (&*pod.vm_network_cidr, "10.0.2.0/24");
+        let taken = (format!("{}/{}", pool.network, pool.prefix), &**node);
+        review.push(overlap(field, text, taken, "pod_network.cidr"));
     }
     let field = format!("{path}.pod.vmIPv6NetworkCIDR");
     let v6 = v6(&field, &pod.vm_ipv6_network_cidr, review);
+    let pool6 = pool.and_then(|(pool, node)| Some((pool, pool.network6?, node)));
+    if let Some((_, network, node)) = pool6.filter(|(pool, ..)| pool.overlaps6(&v6)) {
+        let text = (&*pod.vm_ipv6_network_cidr, "fd10:0:2::/120");
+        let taken = (format!("{network}/64"), &**node);
+        review.push(overlap(field, text, taken, "pod_network.cidr6"));
+    }
     Some(PodNetworks { v4, v6 })
+}
+
+/// Of a guest's own network, as written or by default, with a pool that is at a node.
+fn overlap(
+    field: String,
+    (text, default): (&str, &str),
+    (pool, node): (String, &str),
+    setting: &str,
+) -> FieldError {
+    let message = format!("overlaps {pool}, the pool of the pod network of node {node:?}");
+    FieldError::new(field, Rule::Invalid, message)
+        .value(if text.is_empty() { default } else { text })
+        .fix(format!(
+            "choose another network for the guest, or {setting} in the agent's configuration"
+        ))
+        .beyond(Bound::Node)
 }
 
 /// As under KubeVirt, the first address of the network is the gateway's and the second the guest's.
