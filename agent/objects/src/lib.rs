@@ -37,7 +37,7 @@ pub use machine_requests::{
 pub use managed::{Manager, check_manager, manage};
 pub use object::{Object, ObjectId, controller_of, owner_reference};
 pub use patch::{LAST_APPLIED, applied, merge_patch, three_way};
-pub use refusal::Refusal;
+pub use refusal::{INSTEAD_OF_NETWORK_POLICY, Refusal};
 pub use selector::fields::FieldSelector;
 pub use selector::{LabelSelector, SelectorError};
 pub use unknown::UnknownMetadata;

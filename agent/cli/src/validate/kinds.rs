@@ -1,6 +1,6 @@
 //! Kinds that KubeVirt has: a kind among them that this release does not take is unsupported, any other is unknown.
 
-use agent_objects::Kinds;
+use agent_objects::{INSTEAD_OF_NETWORK_POLICY, Kinds};
 use proto_node::object::{ObjectName, VMI_KIND};
 
 use super::legal_kind::{Judge, LegalKind};
@@ -51,6 +51,11 @@ const fn judged(name: &'static str, judge: Judge) -> LegalKind {
 const POOL: LegalKind = LegalKind {
     way_out: "a node takes VirtualMachines one by one: the template holds the spec of one",
     ..judged("VirtualMachinePool", unserved::pool)
+};
+
+const NETWORK_POLICY: LegalKind = LegalKind {
+    way_out: INSTEAD_OF_NETWORK_POLICY,
+    ..kind("NetworkPolicy")
 };
 
 /// A kind of which nothing is known.
@@ -200,6 +205,12 @@ const GROUPS: &[Group] = &[
         kinds: &[judged("PersistentVolumeClaim", unserved::claim)],
         has_others: true,
     },
+    Group {
+        name: "networking.k8s.io",
+        versions: &["v1"],
+        kinds: &[NETWORK_POLICY],
+        has_others: true,
+    },
 ];
 
 /// Whether a word, in lower case, is one of those kinds: its singular or its plural.
@@ -294,6 +305,7 @@ mod tests {
             ("pool.kubevirt.io/v1beta1", "VirtualMachinePool"),
             ("cdi.kubevirt.io/v1beta1", "DataVolume"),
             ("v1", "PersistentVolumeClaim"),
+            ("networking.k8s.io/v1", "NetworkPolicy"),
         ] {
             assert_eq!(of(api_version, kind), kind);
         }
@@ -306,5 +318,6 @@ mod tests {
         assert_eq!(of("v1", "Secret"), "taken");
         assert_eq!(of("v2", "Secret"), "not ours");
         assert_eq!(of("v1", "Pod"), "not ours");
+        assert_eq!(of("networking.k8s.io/v1", "Ingress"), "not ours");
     }
 }

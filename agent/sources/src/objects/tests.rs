@@ -90,6 +90,10 @@ async fn what_has_no_form_or_kind_is_refused_before_anybody_asks_the_registry() 
             "no matches for kind \"Pod\" in version \"v1\"",
         ),
         (
+            "{\"apiVersion\": \"networking.k8s.io/v1\", \"kind\": \"NetworkPolicy\"}",
+            "in version \"networking.k8s.io/v1\": a node keeps no guests from each other, so it would protect nothing",
+        ),
+        (
             "{\"apiVersion\": \"kubevirt.io/v1\", \"kind\": \"VirtualMachineInstanceReplicaSet\", \"specs\": {}}",
             "is invalid",
         ),
