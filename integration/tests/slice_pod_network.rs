@@ -40,9 +40,8 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     // What the network of IPv6 addresses is made of.
     node.sh("echo 5a4d0b7c9f6e4e6f8d2a1c3b5d7e9f01 >/etc/machine-id")?;
     agent.start()?;
-    let manifest = GuestSpec::busybox("web", "quiet")
-        .on_pod_network()
-        .manifest();
+    let manifest = GuestSpec::busybox("web", "quiet").on_pod_network();
+    let manifest = with_probe(&manifest.manifest(), "httpGet: {path: /page, port: 80}")?;
     agent.apply(&manifest)?;
     agent.wait_for_phase("web", "Running", PATIENCE)?;
     let mut console = agent.console("web")?;
@@ -56,8 +55,7 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     let listed = agent.kvmctl("get vmi web")?;
     ensure!(listed.stdout.contains(&address), "{listed}");
     node.sh(&format!("ping -c 1 {address}"))?;
-    let page = "mkdir -p /tmp/www && echo it works >/tmp/www/page && httpd -p 80 -h /tmp/www";
-    ask(&mut console, page)?;
+    ready_once_it_serves(&agent, "web", &mut console)?;
     let fetch = format!("wget -q -O - http://{address}/page");
     ensure!(node.sh(&fetch)? == "it works\n");
 
@@ -97,6 +95,33 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     agent.wait_for_phase("web", "Running", PATIENCE)?;
     let again = agent.value("web", ".status.interfaces[0].ipAddress")?;
     ensure!(again == address, "{again} is not {address}");
+    Ok(())
+}
+
+/// The manifest of a guest that is ready when this succeeds.
+fn with_probe(manifest: &str, probe: &str) -> anyhow::Result<String> {
+    ensure!(manifest.contains("spec:\n"), "no spec in {manifest}");
+    let probe = format!("spec:\n  readinessProbe:\n    {probe}\n    periodSeconds: 1\n");
+    Ok(manifest.replacen("spec:\n", &probe, 1))
+}
+
+/// The guest is ready from when it serves a page, and not before.
+fn ready_once_it_serves(
+    agent: &Agent<'_, Node>,
+    name: &str,
+    console: &mut Session,
+) -> anyhow::Result<()> {
+    let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+    let ready = agent.value(name, ready)?;
+    ensure!(
+        ready == "False",
+        "{name} serves nothing, and Ready is {ready}"
+    );
+    let page = "mkdir -p /tmp/www && echo it works >/tmp/www/page && httpd -p 80 -h /tmp/www";
+    ask(console, page)?;
+    let wait = format!("wait --for=condition=Ready vmi/{name} --timeout 120s");
+    let waited = agent.kvmctl(&wait)?;
+    ensure!(waited.code == Some(0), "{waited}\n{}", agent.log());
     Ok(())
 }
 
@@ -152,7 +177,8 @@ fn a_neighbour_is_bridged(
     agent: &Agent<'_, Node>,
     neighbour: &str,
 ) -> anyhow::Result<()> {
-    agent.apply(&GuestSpec::busybox("bridged", "quiet").bridged_manifest(None))?;
+    let manifest = GuestSpec::busybox("bridged", "quiet").bridged_manifest(None);
+    agent.apply(&with_probe(&manifest, "tcpSocket: {port: 80}")?)?;
     agent.wait_for_phase("bridged", "Running", PATIENCE)?;
     let mut console = agent.console("bridged")?;
     console.read_until(GuestImage::PROMPT, PATIENCE)?;
@@ -168,6 +194,7 @@ fn a_neighbour_is_bridged(
         ensure!(said.contains(" 0% packet loss"), "{said}");
     }
     node.sh(&format!("ping -c 1 {address}"))?;
+    ready_once_it_serves(agent, "bridged", &mut console)?;
     let deleted = agent.kvmctl("delete vmi bridged --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");
     Ok(())

@@ -47,7 +47,22 @@ echo sockets of guests: $(for pid in [0-9]*; do
 ip -o addr show | sed 's/^[0-9]*: //; s/valid_lft.*//'
 ip route show table all | sed 's/ linkdown//; s/ dead//'
 nft --stateless list ruleset
+nft -j list table inet others
+nft -j list table bridge others
 "#;
+
+/// Rules of somebody else, which stay byte for byte: those of a firewall, at the places where the agent's are.
+const OTHERS: &str = "
+table inet others {
+  comment \"of a firewall\"
+  set friends { type ipv4_addr . inet_service; flags interval; elements = { 192.0.2.0/24 . 80-90 }; }
+  chain forward { type filter hook forward priority 1; policy accept; ip daddr . tcp dport @friends drop comment \"them\"; }
+  chain out { type nat hook postrouting priority 101; oifname \"others0\" masquerade; }
+}
+table bridge others {
+  chain in { type filter hook prerouting priority -301; iifname \"others0\" counter packets 5 bytes 9 drop; }
+}
+";
 
 /// How often guests come and go.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +100,7 @@ pub fn leftovers<M: Commands>(
 ) -> anyhow::Result<Tally> {
     let setting = format!("\n[pod_network]\ncidr = \"{POOL}\"\ncidr6 = \"fd00:1:2:3::/64\"\n");
     machine.sh(&format!("printf '%s' '{setting}' >>{CONFIG}"))?;
+    machine.sh(&format!("printf '%s' '{OTHERS}' | nft -f -"))?;
     agent.start()?;
     let mut run = Run {
         machine,
@@ -220,14 +236,21 @@ impl<M: Commands> Run<'_, M> {
         }
     }
 
-    /// As many guests of other names as there are addresses: each gets one, once those of guests that are gone are free.
+    /// As many guests of other names as there are addresses: each gets one, once those of guests that are gone are free. One of
+    /// these has just gone, so not all can start at once; and each says why it waits.
     fn take_all_addresses(&mut self) -> anyhow::Result<()> {
+        self.lose()?;
         let names: Vec<String> = (0..ADDRESSES)
             .map(|number| format!("other-{number}"))
             .collect();
         for name in &names {
             self.create(name)?;
         }
+        let waits = format!(
+            "kvmctl get vmi -o 'jsonpath={{range .items[*]}}{{.status.phase}} {{.status.conditions[?(@.type==\"PodScheduled\")]}}{{\"\\n\"}}{{end}}' | \
+             grep '^Pending .*Unschedulable' | grep 'no free address: {ADDRESSES} of {ADDRESSES} addresses of {POOL} are taken'"
+        );
+        self.machine.wait_for(&waits, PATIENCE)?;
         for name in &names {
             self.agent.wait_for_phase(name, "Running", PATIENCE)?;
         }

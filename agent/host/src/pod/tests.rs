@@ -2,6 +2,7 @@
 //! have.
 
 mod clash;
+mod connections;
 mod dropped;
 mod egress;
 mod families;
