@@ -36,8 +36,10 @@ message Gadget {
   GadgetSpec spec = 4;
   GadgetStatus status = 5;
 }
+// What a gadget is to be.
 message GadgetSpec {
   int32 replicas = 1;
+  // What it is painted with.
   string colour = 2;
 }
 message GadgetStatus {
@@ -128,6 +130,7 @@ fn compiled(directory: &Path) -> anyhow::Result<Vec<u8>> {
     let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/node/proto");
     let mut compiler = protox::Compiler::new([directory, ours.as_ref()])?;
     compiler.include_imports(true);
+    compiler.include_source_info(true);
     compiler.open_file("gadget.proto")?;
     for entry in walk(Path::new(ours))? {
         compiler.open_file(entry)?;
@@ -173,6 +176,36 @@ fn start(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
 
 const RED: &str = "apiVersion: example.io/v1\nkind: Gadget\nmetadata: {name: red, labels: {app: web}}\nspec: {colour: red, replicas: 1}\n";
 
+fn explained_by_the_agent(agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let page = succeed(agent, "explain gd.spec.colour")?;
+    let wanted = "GROUP:      example.io\nKIND:       Gadget\nVERSION:    v1\n\nFIELD: colour <string>\n\n\
+                  DESCRIPTION:\n    What it is painted with.\n\nSUPPORT:\n    honoured\n";
+    assert_eq!(page, wanted);
+    let all = succeed(agent, "explain gadgets --recursive")?;
+    ensure!(
+        all.contains("\n    replicas\t<integer>\n    colour\t<string>\n"),
+        "{all}"
+    );
+    Ok(())
+}
+
+/// By the release of `kvmctl`, which does not have the kind.
+fn explained_without_an_agent(agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let unknown = agent.kvmctl("explain gd")?;
+    ensure!(
+        unknown.code == Some(1) && unknown.stderr.contains("couldn't find resource for \"gd\""),
+        "{unknown}"
+    );
+    let known = agent.kvmctl("explain vmi.spec")?;
+    ensure!(
+        known.code == Some(0)
+            && known.stderr.contains("as this release of kvmctl has it")
+            && known.stdout.contains("  domain\t<object>"),
+        "{known}"
+    );
+    Ok(())
+}
+
 fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
@@ -188,6 +221,8 @@ fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
         line.contains("gd") && line.contains("example.io/v1"),
         "{line}"
     );
+
+    explained_by_the_agent(&agent)?;
 
     // Created, refused, applied, patched, scaled, selected and shown.
     host.put("/run/red.yaml", 0o644, RED.as_bytes())?;
@@ -237,6 +272,7 @@ fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
     );
     succeed(&agent, &format!("patch gd blue --type merge -p '{owner}'"))?;
     agent.kill()?;
+    explained_without_an_agent(&agent)?;
     start(&host, &agent)?;
     succeed(&agent, "delete gd red")?;
     host.wait_for("[ -z \"$(kvmctl get gd -o name)\" ]", PATIENCE)

@@ -1,38 +1,47 @@
-//! `kvmctl explain`: what a field is, means and how far it is honoured, and what is in it. Asks nobody.
+//! `kvmctl explain`: what a field is, means and how far it is honoured, and what is in it.
 
-use agent_objects::{Kinds, ObjectKind};
+use proto_node::FieldDoc;
 use proto_node::node::SupportLevel;
-use proto_node::{FieldDoc, explain_message};
 
 use crate::args::Explain;
+use crate::explain_kind::ExplainedKind;
 use crate::failure::Failure;
-use crate::output::print;
+use crate::output::{note, print};
+use crate::scope::Scope;
 
 /// Columns that text is broken at.
 const WIDTH: usize = 90;
 
 /// Prints the page.
-pub fn run(args: &Explain) -> Result<(), Failure> {
-    print(&page(&args.path, args.recursive)?)
+pub async fn run(scope: Scope, args: &Explain) -> Result<(), Failure> {
+    let (word, path) = split(&args.path);
+    let (kind, because) = ExplainedKind::find(scope, word).await?;
+    if let Some(why) = because {
+        note(&format!("as this release of kvmctl has it: {why}"));
+    }
+    print(&page(&kind, (&args.path, &path), args.recursive)?)
 }
 
-fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
-    let (kind_of, path) = split(asked)?;
-    let fields = explain_message(kind_of.message);
+/// The page of a field. `asked` is what was typed, and `path` the field in it.
+fn page(
+    kind_of: &ExplainedKind,
+    (asked, path): (&str, &str),
+    recursive: bool,
+) -> Result<String, Failure> {
+    let fields = &kind_of.fields;
     let mut text = String::new();
     if !kind_of.group.is_empty() {
         text.push_str(&format!("GROUP:      {}\n", kind_of.group));
     }
-    let version = kind_of.versions.first().copied().unwrap_or_default();
     text.push_str(&format!(
-        "KIND:       {}\nVERSION:    {version}\n\n",
-        kind_of.kind
+        "KIND:       {}\nVERSION:    {}\n\n",
+        kind_of.kind, kind_of.version
     ));
     if !path.is_empty() {
         let field = fields
             .iter()
             .find(|field| plain(&field.path) == path)
-            .ok_or_else(|| unknown(&fields, asked, &path))?;
+            .ok_or_else(|| unknown(fields, asked, path))?;
         text.push_str(&format!(
             "FIELD: {} <{}>{}\n\nDESCRIPTION:\n",
             path.rsplit('.').next().unwrap_or_default(),
@@ -46,7 +55,7 @@ fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
     }
     let inside: Vec<&FieldDoc> = fields
         .iter()
-        .filter(|field| is_inside(&plain(&field.path), &path, recursive))
+        .filter(|field| is_inside(&plain(&field.path), path, recursive))
         .collect();
     if !inside.is_empty() {
         let above = path.split('.').filter(|part| !part.is_empty()).count();
@@ -63,17 +72,9 @@ fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
 }
 
 /// The kind and the path within it: `vmi.spec.domain`.
-fn split(asked: &str) -> Result<(&'static ObjectKind, String), Failure> {
+fn split(asked: &str) -> (&str, String) {
     let (word, path) = asked.split_once('.').unwrap_or((asked, ""));
-    let lower = word.to_lowercase();
-    let mut kinds = Kinds::this_release().all();
-    let kind = kinds.find(|kind| {
-        [kind.plural, kind.singular].contains(&lower.as_str())
-            || kind.short_names.contains(&lower.as_str())
-    });
-    let kind =
-        kind.ok_or_else(|| Failure::refused(format!("couldn't find resource for {word:?}")))?;
-    Ok((kind, plain(path)))
+    (word, plain(path))
 }
 
 /// A path as people write it: without the marks of lists and maps.
@@ -198,6 +199,14 @@ fn paragraph(text: &str, indent: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The page that is printed where no agent is.
+    fn page(asked: &str, recursive: bool) -> Result<String, Failure> {
+        let (word, path) = split(asked);
+        let kind = ExplainedKind::of_this_release(word);
+        let kind = kind.ok_or_else(|| Failure::refused(format!("no kind {word}")))?;
+        super::page(&kind, (asked, &path), recursive)
+    }
 
     #[test]
     fn a_page_has_the_field_its_level_and_what_is_in_it() {

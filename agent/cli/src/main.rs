@@ -24,6 +24,7 @@ mod events;
 mod expand;
 mod explain;
 mod explain_field;
+mod explain_kind;
 mod failure;
 mod files;
 mod follow;
@@ -135,7 +136,7 @@ async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Uncordon(args) => maintenance::uncordon(&scope, &args).await,
         Command::Drain(args) => drain::run(&scope, &args).await,
         Command::Version(args) => version::run(&scope, args).await,
-        Command::Explain(args) => explain_field::run(&args),
+        Command::Explain(args) => explain_field::run(scope, &args).await,
         Command::ExplainSupport(args) => explain::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Config(args) => contexts::run(&scope, &args.command),

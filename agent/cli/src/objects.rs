@@ -99,7 +99,7 @@ fn names_of(kind: &ObjectKind, words: &[String]) -> Result<Vec<String>, Failure>
 }
 
 /// Whether a word means a kind: its name, plural, singular or a short name, with the group or without.
-fn is_called(kind: &ObjectKind, word: &str) -> bool {
+pub fn is_called(kind: &ObjectKind, word: &str) -> bool {
     let lower = word.to_lowercase();
     let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
     let is_group = group.is_empty() || group == kind.group;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::kvmlet::node::v1::{FieldRules, SupportLevel};
-use crate::schema::{FieldKind, FieldSchema, Shape, Width, schema};
+use crate::schema::{FieldKind, FieldSchema, Schema, Shape, Width, schema};
 
 /// One field, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +35,33 @@ pub fn explain() -> Vec<FieldDoc> {
 /// The fields of a message of this full name, likewise; none when there is no such message.
 #[must_use]
 pub fn explain_message(message: &str) -> Vec<FieldDoc> {
-    let mut docs = Vec::new();
-    if schema().find(message).is_some() {
-        append(message, "", None, &comments(), &mut docs);
+    schema().explain(message)
+}
+
+impl Schema {
+    /// The fields of a message of this full name in the order of declaration, parents before children; none when there
+    /// is no such message. What is in a message that contains itself is left out, and so is what no message of this
+    /// table describes: a table may come from others.
+    #[must_use]
+    pub fn explain(&self, message: &str) -> Vec<FieldDoc> {
+        let mut walk = Walk {
+            schema: self,
+            comments: self.comments(),
+            above: Vec::new(),
+            docs: Vec::new(),
+        };
+        walk.append(message, "", None);
+        walk.docs
     }
-    docs
+}
+
+/// One walk through a message.
+struct Walk<'s> {
+    schema: &'s Schema,
+    comments: BTreeMap<(String, Vec<i32>), String>,
+    /// Messages that the walk is within.
+    above: Vec<String>,
+    docs: Vec<FieldDoc>,
 }
 
 /// Whether nobody looks at what is in such a field.
@@ -50,44 +72,45 @@ fn is_unread(rules: &FieldRules) -> bool {
     )
 }
 
-fn append(
-    message: &str,
-    prefix: &str,
-    unread: Option<&FieldRules>,
-    comments: &BTreeMap<(String, Vec<i32>), String>,
-    docs: &mut Vec<FieldDoc>,
-) {
-    for field in &schema().message(message).fields {
-        let mut path = prefix.to_owned();
-        if !path.is_empty() {
-            path.push('.');
+impl Walk<'_> {
+    fn append(&mut self, message: &str, prefix: &str, unread: Option<&FieldRules>) {
+        let Some(found) = self.schema.find(message) else {
+            return;
+        };
+        if self.above.iter().any(|above| above == message) {
+            return;
         }
-        path.push_str(field.name());
-        match field.shape {
-            Shape::Single => {}
-            Shape::List => path.push_str("[]"),
-            Shape::Map => path.push_str(".*"),
+        self.above.push(message.to_owned());
+        for field in &found.fields {
+            let mut path = prefix.to_owned();
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(field.name());
+            match field.shape {
+                Shape::Single => {}
+                Shape::List => path.push_str("[]"),
+                Shape::Map => path.push_str(".*"),
+            }
+            let file = field.descriptor.parent_file().name().to_owned();
+            let place = (file, field.descriptor.path().to_vec());
+            let unread = unread.or_else(|| is_unread(&field.rules).then_some(&field.rules));
+            let level = unread.unwrap_or(&field.rules);
+            self.docs.push(FieldDoc {
+                kind: type_name(field),
+                support: level.support(),
+                honoured: field.rules.honoured.clone(),
+                allowed: field.rules.allowed.clone(),
+                required: field.rules.required,
+                note: level.note.clone(),
+                doc: self.comments.get(&place).cloned().unwrap_or_default(),
+                path: path.clone(),
+            });
+            if let Some(form) = field.form() {
+                self.append(form, &path, unread);
+            }
         }
-        let file = field.descriptor.parent_file().name().to_owned();
-        let doc = comments
-            .get(&(file, field.descriptor.path().to_vec()))
-            .cloned()
-            .unwrap_or_default();
-        let unread = unread.or_else(|| is_unread(&field.rules).then_some(&field.rules));
-        let level = unread.unwrap_or(&field.rules);
-        docs.push(FieldDoc {
-            kind: type_name(field),
-            support: level.support(),
-            honoured: field.rules.honoured.clone(),
-            allowed: field.rules.allowed.clone(),
-            required: field.rules.required,
-            note: level.note.clone(),
-            doc,
-            path: path.clone(),
-        });
-        if let Some(form) = field.form() {
-            append(form, &path, unread, comments, docs);
-        }
+        self.above.pop();
     }
 }
 
@@ -105,24 +128,26 @@ fn type_name(field: &FieldSchema) -> String {
     .to_owned()
 }
 
-/// Leading comments by file and descriptor path.
-fn comments() -> BTreeMap<(String, Vec<i32>), String> {
-    let mut comments = BTreeMap::new();
-    for file in schema().pool.files() {
-        let proto = file.file_descriptor_proto();
-        let locations = proto
-            .source_code_info
-            .iter()
-            .flat_map(|info| &info.location);
-        for location in locations {
-            let text = location.leading_comments();
-            if !text.is_empty() {
-                let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                comments.insert((file.name().to_owned(), location.path.clone()), line);
+impl Schema {
+    /// Leading comments by file and descriptor path.
+    fn comments(&self) -> BTreeMap<(String, Vec<i32>), String> {
+        let mut comments = BTreeMap::new();
+        for file in self.pool.files() {
+            let proto = file.file_descriptor_proto();
+            let locations = proto
+                .source_code_info
+                .iter()
+                .flat_map(|info| &info.location);
+            for location in locations {
+                let text = location.leading_comments();
+                if !text.is_empty() {
+                    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                    comments.insert((file.name().to_owned(), location.path.clone()), line);
+                }
             }
         }
+        comments
     }
-    comments
 }
 
 #[cfg(test)]
@@ -142,6 +167,44 @@ mod tests {
             docs.iter()
                 .any(|field| field.path == "spec.domain.devices.disks[].disk.bus")
         );
+    }
+
+    #[test]
+    fn descriptors_of_one_message_explain_it_as_all_do() {
+        let ours = Schema::this_release();
+        for message in [
+            "kubevirt.v1.VirtualMachineInstance",
+            "kvmlet.core.v1.Secret",
+        ] {
+            let descriptors = ours.descriptors_of(message).expect("is a message");
+            let theirs = Schema::of_descriptors(&descriptors).expect("are whole");
+            assert_eq!(theirs.explain(message), ours.explain(message), "{message}");
+        }
+        let few = ours.descriptors_of("kvmlet.core.v1.Secret");
+        let few = few.expect("is a message").len();
+        assert!(
+            few * 4 < crate::DESCRIPTORS.len(),
+            "{few}: its own file and what it needs"
+        );
+        assert_eq!(ours.descriptors_of("kvmlet.core.v1.None"), None);
+    }
+
+    #[test]
+    fn a_message_of_others_that_contains_itself_comes_to_an_end() {
+        let proto = "syntax = \"proto3\";\npackage odd.v1;\nimport \"kvmlet/node/v1/options.proto\";\n\
+            message Tree {\n  repeated Tree branches = 1;\n  bytes leaf = 2 [(kvmlet.node.v1.rules) = \
+            {format: FORMAT_JSON, form: \"odd.v1.Missing\"}];\n}\n";
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("tree.proto"), proto).expect("is written");
+        let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        let mut compiler =
+            protox::Compiler::new([directory.path(), ours.as_ref()]).expect("directories");
+        compiler.include_imports(true);
+        compiler.open_file("tree.proto").expect("a .proto file");
+        let schema = Schema::of_descriptors(&compiler.encode_file_descriptor_set());
+        let fields = schema.expect("descriptors").explain("odd.v1.Tree");
+        let paths: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
+        assert_eq!(paths, ["branches[]", "leaf"]);
     }
 
     #[test]

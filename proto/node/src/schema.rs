@@ -1,6 +1,6 @@
 //! The API as its descriptors tell it: one table that the JSON codec, admission and documentation walk.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor, Value};
@@ -18,6 +18,12 @@ static SCHEMA: LazyLock<Schema> =
 
 /// Packages whose messages have no JSON form of Kubernetes': services, options and what protobuf itself brings.
 const WITHOUT_FORM: [&str; 3] = ["google.", "kvmlet.node.", "kvmlet.controlplane."];
+
+/// The field option of this API.
+const RULES: &str = "kvmlet.node.v1.rules";
+
+/// Number of the field `file` of `google.protobuf.FileDescriptorSet`.
+const FILES: u32 = 1;
 
 /// All messages of an API by full name.
 pub struct Schema {
@@ -130,6 +136,26 @@ impl Schema {
         Ok(Self { pool, messages })
     }
 
+    /// The encoded `FileDescriptorSet` of the file of a message and of all that it needs, from which
+    /// [`Self::of_descriptors`] makes a table; none when there is no such message.
+    #[must_use]
+    pub fn descriptors_of(&self, message: &str) -> Option<Vec<u8>> {
+        let file = self.find(message)?.descriptor.parent_file();
+        let rules = self.pool.get_extension_by_name(RULES)?.parent_file();
+        let (mut names, mut ahead) = (HashSet::new(), vec![file, rules]);
+        while let Some(file) = ahead.pop() {
+            if names.insert(file.name().to_owned()) {
+                ahead.extend(file.dependencies());
+            }
+        }
+        let mut encoded = Vec::new();
+        // In the order of the pool, in which no file comes before one that it needs.
+        for file in self.pool.files().filter(|file| names.contains(file.name())) {
+            prost::encoding::bytes::encode(FILES, &file.encode_to_vec(), &mut encoded);
+        }
+        Some(encoded)
+    }
+
     /// The message of a full name that the table itself or generated code gave.
     pub(crate) fn message(&self, full_name: &str) -> &MessageSchema {
         self.find(full_name)
@@ -205,7 +231,7 @@ impl FieldSchema {
 /// The option `kvmlet.node.v1.rules` of a field; all default where there is none.
 fn rules_of(pool: &DescriptorPool, field: &FieldDescriptor) -> Result<FieldRules, String> {
     let extension = pool
-        .get_extension_by_name("kvmlet.node.v1.rules")
+        .get_extension_by_name(RULES)
         .ok_or("the field option is missing")?;
     let options = field.options();
     if !options.has_extension(&extension) {

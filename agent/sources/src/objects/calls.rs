@@ -160,6 +160,21 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
         })
     }
 
+    async fn describe_kind(
+        &self,
+        request: Request<node::DescribeKindRequest>,
+    ) -> Result<Response<node::DescribeKindResponse>, Status> {
+        self.count("DescribeKind", || {
+            let kind = self.kind(&request.into_inner().kind)?;
+            let descriptors = self.0.kinds().schema().descriptors_of(kind.message);
+            Ok(node::DescribeKindResponse {
+                message: kind.message.to_owned(),
+                descriptors: descriptors
+                    .ok_or_else(|| ApiError::Internal(format!("{} is no message", kind.message)))?,
+            })
+        })
+    }
+
     async fn create_object(
         &self,
         request: Request<node::CreateObjectRequest>,

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use proto_node::Schema;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
-    CreateObjectRequest, GetObjectRequest, ListKindsRequest, ListObjectsRequest, ObjectName, Role,
-    WatchObjectsRequest,
+    CreateObjectRequest, DescribeKindRequest, GetObjectRequest, ListKindsRequest,
+    ListObjectsRequest, ObjectName, Role, WatchObjectsRequest,
 };
 use serde_json::json;
 use tonic::Code;
@@ -142,6 +143,24 @@ async fn kinds_are_listed_with_their_names_and_columns() {
         .map(|column| column.name.as_str())
         .collect();
     assert_eq!(columns, ["DESIRED", "CURRENT", "READY", "AGE"]);
+}
+
+#[tokio::test]
+async fn a_kind_is_described_by_its_messages() {
+    let server = server();
+    let mut viewer = client(&server, "viewer").await;
+    let asked = |kind: &str| DescribeKindRequest {
+        kind: kind.to_owned(),
+    };
+    let described = viewer.describe_kind(asked(KIND)).await;
+    let described = described.expect("is granted").into_inner();
+    let schema = Schema::of_descriptors(&described.descriptors).expect("descriptors");
+    let ours = Schema::this_release().explain(&described.message);
+    assert!(!ours.is_empty());
+    assert_eq!(schema.explain(&described.message), ours);
+    let refused = viewer.describe_kind(asked("Gadget")).await;
+    let refused = refused.expect_err("is not served");
+    assert!(refused.message().contains("Gadget"), "{refused}");
 }
 
 #[tokio::test]

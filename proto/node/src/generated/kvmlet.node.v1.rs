@@ -3753,6 +3753,43 @@ impl ::prost::Name for ListKindsResponse {
         "/kvmlet.node.v1.ListKindsResponse".into()
     }
 }
+/// Asks what objects of a kind are made of.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DescribeKindRequest {
+    /// Kind, such as "VirtualMachineInstance".
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+}
+impl ::prost::Name for DescribeKindRequest {
+    const NAME: &'static str = "DescribeKindRequest";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DescribeKindRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DescribeKindRequest".into()
+    }
+}
+/// What objects of a kind are made of.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DescribeKindResponse {
+    /// Full name of the message of an object.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// An encoded google.protobuf.FileDescriptorSet: that message's file and all that it needs, with comments and options.
+    #[prost(bytes = "vec", tag = "2")]
+    pub descriptors: ::prost::alloc::vec::Vec<u8>,
+}
+impl ::prost::Name for DescribeKindResponse {
+    const NAME: &'static str = "DescribeKindResponse";
+    const PACKAGE: &'static str = "kvmlet.node.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvmlet.node.v1.DescribeKindResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvmlet.node.v1.DescribeKindResponse".into()
+    }
+}
 /// A kind of objects.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObjectKind {
@@ -4492,6 +4529,31 @@ pub mod object_service_client {
                 .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "ListKinds"));
             self.inner.unary(req, path, codec).await
         }
+        /// The messages that a kind is made of, with their comments, for clients that explain kinds which they do not know.
+        pub async fn describe_kind(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DescribeKindRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribeKindResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvmlet.node.v1.ObjectService/DescribeKind",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvmlet.node.v1.ObjectService", "DescribeKind"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Creates an object. ALREADY_EXISTS when there is one of its name.
         pub async fn create_object(
             &mut self,
@@ -4769,6 +4831,14 @@ pub mod object_service_server {
             tonic::Response<super::ListKindsResponse>,
             tonic::Status,
         >;
+        /// The messages that a kind is made of, with their comments, for clients that explain kinds which they do not know.
+        async fn describe_kind(
+            &self,
+            request: tonic::Request<super::DescribeKindRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribeKindResponse>,
+            tonic::Status,
+        >;
         /// Creates an object. ALREADY_EXISTS when there is one of its name.
         async fn create_object(
             &self,
@@ -4965,6 +5035,51 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListKindsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvmlet.node.v1.ObjectService/DescribeKind" => {
+                    #[allow(non_camel_case_types)]
+                    struct DescribeKindSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::DescribeKindRequest>
+                    for DescribeKindSvc<T> {
+                        type Response = super::DescribeKindResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DescribeKindRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::describe_kind(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DescribeKindSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -123,6 +123,13 @@ impl ObjectService for Agent {
         not_served()
     }
 
+    async fn describe_kind(
+        &self,
+        _request: Request<DescribeKindRequest>,
+    ) -> Result<Response<DescribeKindResponse>, Status> {
+        not_served()
+    }
+
     async fn apply_object(
         &self,
         _request: Request<ApplyObjectRequest>,
