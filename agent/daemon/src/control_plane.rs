@@ -36,7 +36,7 @@ impl<H: Host> Assignments for Agent<H> {
             agent_version: info.agent_version,
             architecture: info.architecture,
             features: info.features,
-            labels: self.node.caps().labels,
+            labels: self.node.configured_caps().labels,
             capacity: Some(resources::capacity(
                 &self.node.reservations.figures(),
                 info.max_vcpus,

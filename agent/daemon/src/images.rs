@@ -26,7 +26,7 @@ impl<H: Host> ImageRegistry for Agent<H> {
             path: pull.path.clone(),
             image_pull_policy: pull.pull_policy.clone(),
         };
-        let disk = admit_container_disk(source, &pull.namespace, &self.node.caps());
+        let disk = admit_container_disk(source, &pull.namespace, &self.node.configured_caps());
         let mut disk = disk.map_err(|errors| ApiError::Invalid {
             kind: KIND,
             name: pull.image.clone(),

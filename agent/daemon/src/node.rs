@@ -50,12 +50,26 @@ impl Node {
         }
     }
 
-    /// What admission judges by at present: firmware that was installed since the start is there.
+    /// What admission judges by at present: firmware that was installed since the start is there. May take a second,
+    /// for which nothing is held up but its caller.
     pub(crate) fn caps(&self) -> NodeCaps {
-        let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
-        let (caps, firmware) = &*present;
+        // Nobody waits for the lock while a file system does not answer.
+        let (caps, firmware) = {
+            let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
+            present.clone()
+        };
         NodeCaps {
             firmware: firmware.lacks(),
+            paths: self.with_known_paths(&caps),
+            ..caps
+        }
+    }
+
+    /// The same as far as no file system has to be asked; firmware is as the agent found it when it read its configuration.
+    pub(crate) fn configured_caps(&self) -> NodeCaps {
+        let present = self.caps.read().unwrap_or_else(PoisonError::into_inner);
+        let caps = &present.0;
+        NodeCaps {
             paths: self.with_known_paths(caps),
             ..caps.clone()
         }

@@ -55,7 +55,7 @@ impl<H: Host> NodeView for Agent<H> {
 impl<H: Host> Agent<H> {
     /// What is known of the node without asking anybody.
     pub(crate) fn node_facts(&self) -> Result<GetNodeInfoResponse, ApiError> {
-        let caps = self.node.caps();
+        let caps = self.node.configured_caps();
         let figures = self.node.reservations.figures();
         let resources = Resources::of(&figures);
         Ok(GetNodeInfoResponse {

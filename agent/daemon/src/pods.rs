@@ -48,7 +48,7 @@ impl<H: Host> Agent<H> {
             return Ok(Given::Settled);
         }
         // Without a pool the host says what is missing.
-        let Some(pool) = self.node.caps().pod_network else {
+        let Some(pool) = self.node.configured_caps().pod_network else {
             return Ok(Given::Settled);
         };
         let has_one = record.allocations.pod.is_some_and(|address| {

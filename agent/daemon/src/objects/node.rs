@@ -77,7 +77,7 @@ impl<H: Host> Agent<H> {
             Some(present) => present,
             None => self.new_object(kind, bare(kind, name))?,
         };
-        object.metadata.labels = self.node.caps().labels;
+        object.metadata.labels = self.node.configured_caps().labels;
         let spec = Map::from_iter(
             info.unschedulable
                 .then(|| (String::from("unschedulable"), json!(true))),

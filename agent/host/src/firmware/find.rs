@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_domain::{FirmwareLacks, Lack};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::descriptor::{Descriptor, Descriptors, Files, Interface};
 use super::image::{MIN_CODE_BYTES, PAGE_BYTES, image_bytes};
@@ -64,6 +65,15 @@ fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Waits in place. The runtime's other tasks go on meanwhile, also those that this thread was to carry next.
+fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    let is_shared = |handle: Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+    if Handle::try_current().is_ok_and(is_shared) {
+        return tokio::task::block_in_place(wait);
+    }
+    wait()
+}
+
 impl FirmwareFinder {
     /// For this node.
     #[must_use]
@@ -89,18 +99,24 @@ impl FirmwareFinder {
     }
 
     /// What is missing, within a second. While a file system does not answer nobody can tell: then what was found last
-    /// holds, and nothing is missing where nothing was found yet.
+    /// holds, and nothing is missing where nothing was found yet. Only the first who asks waits, and no other task of the
+    /// runtime does.
     #[must_use]
     pub fn lacks(&self) -> FirmwareLacks {
+        let finder = self.clone();
+        self.lacks_by(move || finder.look())
+    }
+
+    fn lacks_by(&self, look: impl FnOnce() -> FirmwareLacks + Send + 'static) -> FirmwareLacks {
         let known = || lock(&self.known).last.clone();
         if std::mem::replace(&mut lock(&self.known).is_asked, true) {
             return known();
         }
         let (tell, found) = std::sync::mpsc::channel();
-        let finder = self.clone();
+        let present = Arc::clone(&self.known);
         let asked = std::thread::Builder::new().spawn(move || {
-            let lacks = finder.look();
-            *lock(&finder.known) = Known {
+            let lacks = look();
+            *lock(&present) = Known {
                 last: lacks.clone(),
                 is_asked: false,
             };
@@ -112,7 +128,7 @@ impl FirmwareFinder {
             lock(&self.known).is_asked = false;
             return known();
         }
-        found.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        waiting(|| found.recv_timeout(PATIENCE)).unwrap_or_else(|_| {
             tracing::warn!("the file systems with firmware do not answer");
             known()
         })
@@ -305,6 +321,35 @@ mod tests {
 
     const PACKAGES: &str = "usr/share/qemu/firmware";
     const OPERATOR: &str = "etc/qemu/firmware";
+
+    #[test]
+    fn other_tasks_go_on_while_one_waits_for_a_file_system() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
+        let (answer, answered) = std::sync::mpsc::channel();
+        let finder = Node::new().finder(FirmwareSettings::default());
+        let bios = Some(Lack {
+            why: String::from("the file system has answered"),
+            way_out: String::new(),
+        });
+        let found = FirmwareLacks { bios, efi: None };
+        let wanted = found.clone();
+        let lacks = runtime.block_on(async move {
+            let waits = tokio::spawn(async move {
+                // The only thread of the runtime carries this task, and would carry the next when it has ended.
+                tokio::spawn(async move { answer.send(()) });
+                finder.lacks_by(move || {
+                    answered
+                        .recv()
+                        .map_or_else(|_| FirmwareLacks::default(), |()| found)
+                })
+            });
+            waits.await.unwrap()
+        });
+        assert_eq!(lacks, wanted, "not what was known before");
+    }
 
     #[test]
     fn the_first_that_suits_is_taken_and_the_operators_files_hide_the_packages() {
