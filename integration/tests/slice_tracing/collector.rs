@@ -132,6 +132,11 @@ impl Collector {
         })
     }
 
+    /// Takes what has come so far.
+    pub fn drain(&mut self) {
+        self.spans.extend(self.exported.try_iter());
+    }
+
     /// The spans of a trace.
     pub fn trace(&self, id: &[u8]) -> Vec<&ExportedSpan> {
         let spans = self.spans.iter();

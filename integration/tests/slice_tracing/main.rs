@@ -1,9 +1,10 @@
 //! Traces of starts on this machine's own KVM: the real agent starts `testguest`s and tells a collector of this
-//! process, over OTLP, how.
+//! process, over OTLP, how. And that no trace says what a Secret holds, nor anything else.
 
 #![forbid(unsafe_code)]
 
 mod collector;
+mod secrets;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -286,14 +287,20 @@ fn the_next_agent_goes_on_with_the_trace_of_a_start() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The value of a metric.
-fn metric(host: &Host, series: &str) -> anyhow::Result<u64> {
+/// The agent's metrics.
+fn scraped(host: &Host) -> anyhow::Result<String> {
     let scrape =
         "exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
     let output = host.run(&["bash", "-c", scrape])?;
-    let text = &output.stdout;
+    anyhow::ensure!(output.stdout.contains("kvmlet_"), "{output}");
+    Ok(output.stdout)
+}
+
+/// The value of a metric.
+fn metric(host: &Host, series: &str) -> anyhow::Result<u64> {
+    let text = scraped(host)?;
     let line = text.lines().find_map(|line| line.strip_prefix(series));
-    let value = line.with_context(|| format!("no {series} in {output}"))?;
+    let value = line.with_context(|| format!("no {series} in {text}"))?;
     Ok(value.trim().parse()?)
 }
 
