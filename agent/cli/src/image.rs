@@ -7,7 +7,6 @@ use proto_node::node::{
     GetImageUsageRequest, GetImageUsageResponse, ListImagesRequest, NodeImage, PruneImagesRequest,
     PullImageRequest, PullImageResponse, RemoveImagesRequest,
 };
-use proto_node::to_json;
 use serde_json::{Value, json};
 use tonic::Status;
 
@@ -48,7 +47,7 @@ async fn list(scope: &Scope, args: &ListImages) -> Result<(), Failure> {
             .iter()
             .try_for_each(|image| print_line(&image.digest)),
         Some(output) => {
-            let items: Vec<Value> = images.iter().map(to_json).collect();
+            let items: Vec<Value> = images.iter().map(image_json).collect();
             print_value(&json!({"items": items}), output == ImageOutput::Yaml)
         }
         None if images.is_empty() => {
@@ -63,6 +62,46 @@ async fn list(scope: &Scope, args: &ListImages) -> Result<(), Failure> {
             print(&table::render(&rows))
         }
     }
+}
+
+/// Messages of the node's own services have no form of Kubernetes': this is theirs. What is empty is left out.
+fn image_json(image: &NodeImage) -> Value {
+    let mut value = json!({
+        "digest": image.digest,
+        "names": image.names,
+        "virtualBytes": image.virtual_bytes,
+        "diskBytes": image.disk_bytes,
+        "lastUsed": image.last_used,
+        "inUse": image.in_use,
+    });
+    for (name, text) in [
+        ("pathHash", &image.path_hash),
+        ("defaultInstancetype", &image.default_instancetype),
+        ("defaultInstancetypeKind", &image.default_instancetype_kind),
+        ("defaultPreference", &image.default_preference),
+        ("defaultPreferenceKind", &image.default_preference_kind),
+    ] {
+        if !text.is_empty() {
+            value[name] = json!(text);
+        }
+    }
+    value
+}
+
+fn usage_json(usage: &GetImageUsageResponse) -> Value {
+    json!({
+        "directory": usage.directory,
+        "capacityBytes": usage.capacity_bytes,
+        "availableBytes": usage.available_bytes,
+        "disks": usage.disks,
+        "diskBytes": usage.disk_bytes,
+        "disksInUse": usage.disks_in_use,
+        "inUseBytes": usage.in_use_bytes,
+        "layers": usage.layers,
+        "layerBytes": usage.layer_bytes,
+        "highPercent": usage.high_percent,
+        "lowPercent": usage.low_percent,
+    })
 }
 
 fn row(image: &NodeImage) -> Vec<String> {
@@ -221,7 +260,7 @@ async fn usage(scope: &Scope, args: &ImageUsage) -> Result<(), Failure> {
     let usage = answer.into_inner();
     match args.output {
         Some(ImageOutput::Name) => print_line(&usage.directory),
-        Some(output) => print_value(&to_json(&usage), output == ImageOutput::Yaml),
+        Some(output) => print_value(&usage_json(&usage), output == ImageOutput::Yaml),
         None => print(&lines(&usage)),
     }
 }
@@ -293,6 +332,23 @@ fn refusal(client: &Client, status: &Status, image: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn images_and_what_they_take_have_a_form_for_programs() {
+        let image = NodeImage {
+            digest: String::from("sha256:a"),
+            virtual_bytes: 5,
+            default_preference: String::from("fedora"),
+            ..NodeImage::default()
+        };
+        let expected = json!({
+            "digest": "sha256:a", "names": [], "virtualBytes": 5, "diskBytes": 0, "lastUsed": "", "inUse": false,
+            "defaultPreference": "fedora",
+        });
+        assert_eq!(image_json(&image), expected);
+        let usage = usage_json(&GetImageUsageResponse::default());
+        assert_eq!(usage.as_object().map(serde_json::Map::len), Some(11));
+    }
 
     #[test]
     fn progress_is_short() {

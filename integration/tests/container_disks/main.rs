@@ -158,6 +158,7 @@ fn by_digest_and_packed_otherwise(host: &Host, agent: &Agent<'_, Host>) -> anyho
     agent.apply(&guest("packed", &format!("{name}@{digest}")))?;
     passes(agent, "packed")?;
     let listed = agent.kvmctl("image ls -o json")?;
+    ensure!(listed.code == Some(0), "{listed}\n{}", agent.log());
     let listed: serde_json::Value = serde_json::from_str(&listed.stdout)?;
     let items = listed["items"].as_array().context("no images")?;
     let image = items
@@ -165,6 +166,8 @@ fn by_digest_and_packed_otherwise(host: &Host, agent: &Agent<'_, Host>) -> anyho
         .find(|image| image["digest"] == digest.as_str());
     let image = image.context("it is not kept")?;
     ensure!(image["defaultPreference"] == "fedora", "{image}");
+    let used = agent.kvmctl("image df -o yaml")?;
+    ensure!(used.stdout.contains("highPercent: 85"), "{used}");
     Ok(())
 }
 
