@@ -35,11 +35,15 @@ impl Costs {
         self.0.get(name).copied()
     }
 
-    /// Takes over what the tests that passed have taken now.
+    /// Takes over what the tests that passed have taken now, of several runs the shortest: a test that had to wait for CPUs
+    /// looks like one that needs few.
     pub(super) fn learn(&mut self, results: &[TestResult]) {
         for result in results {
             if matches!(result.verdict, TestOutcome::Passed) {
-                self.0.insert(result.name.clone(), result.cost);
+                let cost = self.0.entry(result.name.clone()).or_insert(result.cost);
+                if result.cost.seconds < cost.seconds {
+                    *cost = result.cost;
+                }
             }
         }
     }

@@ -29,8 +29,8 @@ const MORE_WHILE_IDLE: usize = 2;
 /// How long CPUs have to be idle before one more test is begun, which then shows what it uses before the next is.
 const IDLE_FOR: Duration = Duration::from_secs(2);
 
-/// How many CPUs have to be idle at least: what tests need differs from what they needed the last time.
-const IDLE_CPUS: f64 = 0.2;
+/// How many CPUs have to be idle.
+const IDLE_CPUS: f64 = 0.4;
 
 /// A test that takes longer hangs. The longest takes five minutes alone and has taken ten beside builds, where a guest in a node has
 /// a fraction of a CPU.
@@ -67,14 +67,14 @@ pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
     results
 }
 
-/// Waits until CPUs were idle for a while and gives a test that needs no more of them; nothing when all were begun. One
+/// Waits until CPUs were idle for a while and gives a test that mostly waits; nothing when all were begun. One
 /// thread measures at a time: what the last test uses is seen before the next is begun.
 fn when_idle(queue: &Queue, measuring: &Mutex<()>) -> Option<Test> {
     while !queue.is_empty() {
         let _measuring = measuring.lock().unwrap_or_else(PoisonError::into_inner);
         match idle::cpus(IDLE_FOR) {
             Ok(cpus) if cpus >= IDLE_CPUS => {
-                if let Some(test) = queue.next_within(cpus) {
+                if let Some(test) = queue.next_that_waits() {
                     return Some(test);
                 }
             }
