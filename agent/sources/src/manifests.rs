@@ -12,6 +12,7 @@ mod directory;
 mod others;
 mod reconcile;
 mod source;
+mod swept;
 
 pub use reconcile::DIGEST_ANNOTATION;
 pub use source::ManifestSource;

@@ -1,12 +1,14 @@
 //! A registry that has one VMI's worth of everything, and the real server in front of it, for tests.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
+use agent_domain::SOURCE_ANNOTATION;
 use agent_objects::{Kinds, ObjectId};
 use hyper_util::rt::TokioIo;
 use prost::bytes::Bytes;
@@ -55,6 +57,10 @@ struct Inner {
     /// How often VMIs were listed, and how many there were the last time.
     listed: AtomicUsize,
     known: AtomicUsize,
+    /// Kinds of which all objects were read.
+    read_whole: Mutex<BTreeSet<String>>,
+    /// Changes of objects of any kind: the kind, and the file that the object came from.
+    changes: Mutex<Vec<(String, Option<String>)>>,
     /// Codes of calls that were answered.
     served: Mutex<Vec<String>>,
     /// Bytes of logs that were made.
@@ -70,6 +76,8 @@ impl FakeRegistry {
             objects: Mutex::default(),
             listed: AtomicUsize::new(0),
             known: AtomicUsize::new(0),
+            read_whole: Mutex::default(),
+            changes: Mutex::default(),
             served: Mutex::default(),
             logged: AtomicUsize::new(0),
             guests: Mutex::default(),
@@ -89,6 +97,18 @@ impl FakeRegistry {
 
     pub(crate) fn listed(&self) -> usize {
         self.0.listed.load(Ordering::Relaxed)
+    }
+
+    /// Kinds of which all objects were read.
+    pub(crate) fn read_whole(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.read_whole.lock().expect("not poisoned")
+    }
+
+    /// Changes an object, which came from a file or from elsewhere.
+    pub(crate) fn change(&self, kind: &str, file: Option<&str>) {
+        let mut changes = self.0.changes.lock().expect("not poisoned");
+        changes.push((kind.to_owned(), file.map(str::to_owned)));
+        self.0.versions.send_modify(|version| *version += 1);
     }
 
     pub(crate) fn logged(&self) -> usize {
@@ -285,7 +305,8 @@ impl ObjectRegistry for FakeRegistry {
         nothing()
     }
 
-    fn list_objects(&self, _: &str) -> Result<ObjectsListed, ApiError> {
+    fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
+        self.read_whole().insert(kind.to_owned());
         let objects = self.0.objects.lock().expect("not poisoned");
         let items = objects
             .iter()
@@ -330,8 +351,33 @@ impl ObjectRegistry for FakeRegistry {
         })
     }
 
-    fn object_changes(&self, _: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
-        Ok((Vec::new(), after))
+    /// The first change made version 2. There are 16 at a time.
+    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
+        let changes = self.0.changes.lock().expect("not poisoned");
+        let numbered = (2..).zip(changes.iter());
+        let new = numbered.filter(|(version, (of, _))| *version > after && of == kind);
+        let new = new.take(16).map(|(version, (_, file))| {
+            let mut metadata = ObjectMeta::default();
+            let file = file.as_ref().map(|file| format!("file:{file}"));
+            let source = file.map(|file| (SOURCE_ANNOTATION.to_owned(), file));
+            metadata.annotations.extend(source);
+            ObjectChange {
+                version,
+                happened: ChangeKind::Modified,
+                object: ObjectText {
+                    metadata,
+                    json: Vec::new(),
+                },
+            }
+        });
+        let new: Vec<_> = new.collect();
+        let newest = *self.0.versions.borrow();
+        let until = if new.len() < 16 {
+            newest
+        } else {
+            new[15].version
+        };
+        Ok((new, until))
     }
 
     async fn patch_object(&self, _: &ObjectPatch, _: &WriteBy) -> ObjectAnswer {

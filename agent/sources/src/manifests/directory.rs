@@ -67,6 +67,8 @@ pub(crate) struct Complaint {
 pub(crate) struct Directory {
     kinds: &'static Kinds,
     files: BTreeMap<String, FileState>,
+    /// Grows with each scan that found something else than the one before.
+    revision: u64,
 }
 
 impl Directory {
@@ -75,6 +77,15 @@ impl Directory {
         Self {
             kinds,
             files: BTreeMap::new(),
+            revision: 0,
+        }
+    }
+
+    /// The same without what was read, for when a scan may not have come to its end.
+    pub(crate) fn unread(&self) -> Self {
+        Self {
+            revision: self.revision + 1,
+            ..Self::new(self.kinds)
         }
     }
 
@@ -103,7 +114,9 @@ impl Directory {
                 });
             }
         }
+        let is_same = self.files.keys().eq(&names);
         self.files.retain(|name, _| names.contains(name));
+        let before = self.seen();
         for name in names {
             let state = self.files.entry(name.clone()).or_default();
             match read(&path.join(&name)) {
@@ -113,7 +126,23 @@ impl Directory {
                 Err(error) => complaints.extend(state.refuse(&name, &error.to_string())),
             }
         }
+        if !is_same || self.seen() != before {
+            self.revision += 1;
+        }
         Ok(complaints)
+    }
+
+    /// What each file held when it was last looked at.
+    fn seen(&self) -> Vec<Vec<u8>> {
+        self.files
+            .values()
+            .map(|state| state.seen.clone())
+            .collect()
+    }
+
+    /// The same number means that no file was added, removed or changed between two calls.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Every VMI that is asked for, and complaints about those asked for twice (the file that comes

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::Owner;
-use agent_objects::{ObjectId, Preconditions, Propagation, Writer};
+use agent_objects::ObjectId;
 use tracing::{info, warn};
 
 use super::directory::{Directory, OtherWish};
-use super::reconcile::{REASON, directory};
+use super::reconcile::REASON;
+use super::swept::Swept;
 use crate::error::ApiError;
-use crate::objects::{ObjectDelete, ObjectRegistry, WriteBy};
+use crate::objects::{ObjectRegistry, WriteBy};
 
 /// Who manages what manifests say.
 pub(super) const MANAGER: &str = "kvmlet-manifests";
@@ -22,6 +23,8 @@ pub(crate) struct Others {
     settled: BTreeMap<ObjectId, OtherWish>,
     /// Texts that were logged already.
     said: BTreeSet<String>,
+    /// What was looked through for objects whose file is gone.
+    swept: Swept,
     /// Nothing is left to do until the files are looked at again, which is every 30 seconds at least.
     is_done: bool,
 }
@@ -46,7 +49,7 @@ impl Others {
             is_done &= self.apply(registry, id, wish).await;
         }
         self.settled.retain(|id, _| wishes.contains_key(id));
-        is_done &= sweep(registry, files, &wishes).await;
+        is_done &= self.swept.sweep(registry, files, &wishes).await;
         self.is_done = is_done;
     }
 
@@ -126,56 +129,4 @@ impl Others {
             registry.warn_of(id, REASON, &text);
         }
     }
-}
-
-/// Deletes what came from files that are gone; false when it is to be tried again.
-async fn sweep(
-    registry: &impl ObjectRegistry,
-    files: &Directory,
-    wishes: &BTreeMap<ObjectId, OtherWish>,
-) -> bool {
-    let mut is_done = true;
-    let kinds = registry.kinds().all();
-    for kind in kinds.filter(|kind| matches!(kind.writer, Writer::Objects(_))) {
-        let listed = match registry.list_objects(kind.kind) {
-            Ok(listed) => listed,
-            Err(error) => {
-                warn!(kind = kind.kind, %error, "objects cannot be listed; what came from files stays");
-                continue;
-            }
-        };
-        for object in listed.items {
-            let Owner::ManifestDirectory { file } = Owner::of(&object.metadata.annotations) else {
-                continue;
-            };
-            let id = object.id();
-            if object.is_deleted() || wishes.contains_key(&id) || files.is_unknown(&file) {
-                continue;
-            }
-            info!(
-                kind = id.kind,
-                name = id.name,
-                namespace = id.namespace,
-                file,
-                "deleting: its manifest was removed"
-            );
-            let delete = ObjectDelete {
-                preconditions: Preconditions::same(&object.metadata),
-                propagation: Propagation::Background,
-                grace_period_seconds: None,
-                id,
-            };
-            let by = WriteBy {
-                owner: directory(),
-                dry_run: false,
-                idempotency_key: String::new(),
-                manager: String::new(),
-            };
-            if let Err(error) = registry.delete_object(&delete, &by).await {
-                warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");
-                is_done = false;
-            }
-        }
-    }
-    is_done
 }

@@ -118,7 +118,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
     async fn read(&mut self) -> io::Result<Vec<Complaint>> {
         let (path, is_followed) = (self.path.clone(), self.changes.is_some());
         let is_first = !std::mem::replace(&mut self.looked, true);
-        let unread = Directory::new(self.registry.kinds());
+        let unread = self.directory.unread();
         let mut directory = std::mem::replace(&mut self.directory, unread);
         let mut reading = tokio::task::spawn_blocking(move || {
             if is_first {
