@@ -3,15 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "support/judged.rs"]
+mod judged;
 #[path = "support/packed.rs"]
 mod packed;
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use serde_json::Value;
+
+use judged::Cause;
 
 #[derive(Deserialize)]
 struct Recorded {
@@ -21,45 +23,8 @@ struct Recorded {
     error: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Cause {
-    field: String,
-    message: String,
-}
-
-/// A line of `kvmctl validate -o json`.
-#[derive(Debug, Deserialize)]
-struct Judged {
-    file: String,
-    verdict: String,
-    causes: Vec<Cause>,
-}
-
 fn recorded() -> Vec<Recorded> {
     packed::recorded("admission/recorded.jsonl.zst")
-}
-
-/// The verdicts, by number of the object.
-fn judged(recorded: &[Recorded]) -> BTreeMap<usize, Judged> {
-    let directory = tempfile::tempdir().unwrap();
-    for (index, recorded) in recorded.iter().enumerate() {
-        let file = directory.path().join(format!("{index}.json"));
-        std::fs::write(file, recorded.object.to_string()).unwrap();
-    }
-    let output = Command::new(env!("CARGO_BIN_EXE_kvmctl"))
-        .args(["validate", "-R", "-o", "json", "-f"])
-        .arg(directory.path())
-        .env("KVMLET_SOCKET", "/nowhere/kvmlet.sock")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines = text.lines().map(|line| {
-        let judged: Judged = serde_json::from_str(line).unwrap();
-        let stem = Path::new(&judged.file).file_stem().unwrap();
-        (stem.to_str().unwrap().parse().unwrap(), judged)
-    });
-    lines.collect()
 }
 
 /// A path without indexes: so the schema's messages name fields.
@@ -101,7 +66,7 @@ const MILDER: [&str; 8] = [
 #[test]
 fn what_kubevirt_refuses_is_refused_and_nothing_else() {
     let all = recorded();
-    let judged = judged(&all);
+    let judged = judged::judged(all.iter().map(|recorded| &recorded.object));
     assert_eq!(judged.len(), all.len());
     let (mut wrong, mut counts) = (Vec::new(), [0_usize; 3]);
     for (index, recorded) in all.iter().enumerate() {
@@ -212,7 +177,7 @@ const ELSEWHERE: [&str; 17] = [
 #[test]
 fn what_kubevirt_says_of_a_field_is_said_of_it() {
     let all = recorded();
-    let judged = judged(&all);
+    let judged = judged::judged(all.iter().map(|recorded| &recorded.object));
     let (mut counts, mut unsaid) = ([0_usize; 3], BTreeMap::<String, Vec<usize>>::new());
     for (index, recorded) in all.iter().enumerate() {
         for cause in &recorded.causes {

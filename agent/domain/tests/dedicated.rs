@@ -174,7 +174,7 @@ fn an_emulator_thread_and_numa_nodes_take_cpus_of_their_own() {
     check(
         &mirrored(growing),
         &[(
-            "spec.domain.memory.maxGuest",
+            "spec.domain.memory.guest",
             "Memory hotplug is not compatible with guest mapping passthrough",
         )],
     );

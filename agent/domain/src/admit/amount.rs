@@ -74,8 +74,11 @@ fn judged(
         Err(Wrong::Small) => "1M",
     };
     let message = format!("{path} '{text}': must be greater than or equal to {least}.");
-    // KubeVirt lets any `memory.guest` in, and any limit that is not negative.
-    let is_admitted = path == GUEST || path == LIMIT_MEMORY && !text.starts_with('-');
+    // KubeVirt lets any `memory.guest` in, any limit that is not negative, and a request for nothing.
+    let is_nothing = Quantity::parse(text).and_then(|it| it.units()) == Some(0);
+    let is_admitted = path == GUEST
+        || path == LIMIT_MEMORY && !text.starts_with('-')
+        || path == REQUEST_MEMORY && is_nothing;
     let bound = if is_admitted {
         Bound::Release
     } else {

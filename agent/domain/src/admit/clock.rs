@@ -47,8 +47,8 @@ fn time(clock: &Clock, review: &mut Review<'_>) -> ClockTime {
     if clock.utc.is_some() {
         let error = FieldError::new(
             path.as_str(),
-            Rule::Invalid,
-            "a clock follows a zone or UTC, not both",
+            Rule::NotSupported,
+            "not supported by this release together with utc, which KubeVirt then follows alone",
         );
         review.push(error.value(zone).fix("leave out utc or timezone"));
     }

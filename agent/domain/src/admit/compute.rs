@@ -1,6 +1,6 @@
 //! Machine type, resources, memory and vCPUs, which depend on each other.
 
-use proto_node::vmi::DomainSpec;
+use proto_node::vmi::VirtualMachineInstanceSpec;
 
 use super::review::Review;
 use super::{cpu, machine, memory};
@@ -18,11 +18,13 @@ pub(super) struct Compute {
 }
 
 /// Reads it; nothing where something of it was reported.
-pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> Option<Compute> {
-    machine::check_type(domain, review);
+pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> Option<Compute> {
+    let domain = spec.domain.as_ref()?;
+    let architecture = spec.architecture.as_str();
+    machine::check_type(domain, architecture, review);
     let resources = machine::resources(domain, review);
     let memory_bytes = machine::memory(domain, review);
-    let memory = memory_bytes.and_then(|bytes| memory::options(domain, bytes, review));
+    let memory = memory::options(domain, memory_bytes, architecture, review);
     let cpus = machine::cpus(domain, review);
     let cpu = cpus.and_then(|cpus| cpu::options(domain, cpus, &resources, review));
     Some(Compute {

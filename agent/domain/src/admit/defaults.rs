@@ -69,7 +69,7 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
     disks::fill(spec);
     networks::fill(spec, seed, occasion);
     if let Some(domain) = &mut spec.domain {
-        compute::fill(domain);
+        compute::fill(domain, &spec.architecture);
         hyperv::fill(domain);
         fill_identity(domain, seed);
         if let Some(devices) = &mut domain.devices {

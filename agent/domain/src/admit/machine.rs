@@ -81,6 +81,9 @@ fn check_names(list: &str, entries: &Amounts, review: &mut Review<'_>) {
     }
 }
 
+/// What KubeVirt says of a VMI without memory.
+pub(super) const NO_MEMORY: &str = "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set";
+
 /// Guest memory in whole MiB. Where none is given, none of what gives it by default is legal.
 pub(super) fn memory(domain: &DomainSpec, review: &mut Review<'_>) -> Option<u64> {
     let Memory {
@@ -95,10 +98,7 @@ pub(super) fn memory(domain: &DomainSpec, review: &mut Review<'_>) -> Option<u64
     } else if !page.is_empty() {
         (PAGE_SIZE, page)
     } else {
-        review.required(
-            "spec.domain.memory",
-            "no memory requested, at least one of 'spec.domain.memory.guest', 'spec.domain.memory.hugepages.size' or 'spec.domain.resources.requests.memory' must be set",
-        );
+        review.required("spec.domain.memory", NO_MEMORY);
         return None;
     };
     let value = judge_bytes(path, &text, review)?;
@@ -158,13 +158,23 @@ pub(super) fn cpus(domain: &DomainSpec, review: &mut Review<'_>) -> Option<CpuTo
     None
 }
 
-/// Only q35 machines, as KubeVirt has it on amd64.
-pub(super) fn check_type(domain: &DomainSpec, review: &mut Review<'_>) {
+/// The types of machines that KubeVirt has on each architecture: only q35 on amd64.
+pub(super) fn check_type(domain: &DomainSpec, architecture: &str, review: &mut Review<'_>) {
+    let beginnings: &[&str] = match architecture {
+        "arm64" => &["virt"],
+        "s390x" => &["s390-ccw-virtio"],
+        _ => &["q35", "pc-q35"],
+    };
     let machine = domain.machine.as_ref();
     let name = machine.map_or("", |machine| machine.r#type.as_str());
-    if !name.starts_with("q35") && !name.starts_with("pc-q35") {
+    if !beginnings
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
+    {
+        let allowed: Vec<String> = beginnings.iter().map(|it| format!("{it}*")).collect();
         let message = format!(
-            "spec.domain.machine.type is not supported: {name} (allowed values: [q35* pc-q35*])"
+            "spec.domain.machine.type is not supported: {name} (allowed values: [{}])",
+            allowed.join(" ")
         );
         review.invalid("spec.domain.machine.type", name, message);
     }

@@ -2,13 +2,13 @@
 
 use proto_node::vmi::DomainSpec;
 
+use super::occasion::ARCHITECTURE;
 use super::review::Review;
 use crate::error::{FieldError, Rule};
 use crate::quantity::Quantity;
 use crate::vmi::{HugepageSize, MemoryOptions};
 
 const GUEST: &str = "spec.domain.memory.guest";
-const MAX_GUEST: &str = "spec.domain.memory.maxGuest";
 const PAGE_SIZE: &str = "spec.domain.memory.hugepages.pageSize";
 const REQUEST_MEMORY: &str = "spec.domain.resources.requests.memory";
 /// KubeVirt's name of the page size in messages.
@@ -19,12 +19,16 @@ const GIB: u64 = 1 << 30;
 /// KubeVirt plugs memory only into guests that have as much.
 const MIN_GROWING_BYTES: u64 = GIB;
 
-/// Judges huge pages and `maxGuest` of a guest that starts with `memory_bytes`.
+/// Judges huge pages and `maxGuest` of a guest that starts with `memory_bytes`, if that is known.
 pub(super) fn options(
     domain: &DomainSpec,
-    memory_bytes: u64,
+    memory_bytes: Option<u64>,
+    architecture: &str,
     review: &mut Review<'_>,
 ) -> Option<MemoryOptions> {
+    // Each is judged, whatever the others say.
+    let may_grow = check_max_guest(domain, architecture, review);
+    let memory_bytes = memory_bytes?;
     let hugepages = match domain
         .memory
         .as_ref()
@@ -38,7 +42,7 @@ pub(super) fn options(
     }
     Some(MemoryOptions {
         hugepages,
-        max_bytes: max_guest(domain, memory_bytes, hugepages, review)?,
+        max_bytes: may_grow?.unwrap_or(memory_bytes),
     })
 }
 
@@ -100,57 +104,58 @@ fn check_multiple(
     Some(())
 }
 
-/// What memory may grow to; what it starts with by default.
-fn max_guest(
+/// What memory may grow to, if it may; nothing where that was reported. Rules, their order and their texts are those of
+/// KubeVirt's `ValidateLiveUpdateMemory`, which has all of them at `memory.guest`.
+fn check_max_guest(
     domain: &DomainSpec,
-    memory_bytes: u64,
-    hugepages: Option<HugepageSize>,
+    architecture: &str,
     review: &mut Review<'_>,
-) -> Option<u64> {
+) -> Option<Option<u64>> {
     let memory = domain.memory.clone().unwrap_or_default();
     if memory.max_guest.is_empty() {
-        return Some(memory_bytes);
+        return Some(None);
     }
     let max_bytes = Quantity::parse(&memory.max_guest)?.units().unwrap_or(0);
-    let (unit, name) = match hugepages {
-        Some(HugepageSize::Gib1) => (GIB, "1Gi"),
-        _ => (2 * MIB, "2Mi"),
+    let guest = Quantity::parse(&memory.guest).and_then(|guest| guest.units());
+    let page = memory.hugepages.map_or_else(String::new, |it| it.page_size);
+    let (unit, name) = if page == "1Gi" {
+        (GIB, "1Gi")
+    } else {
+        (2 * MIB, "2Mi")
     };
-    let wrong = if memory_bytes > max_bytes {
-        let message = "Guest memory is greater than the configured maxGuest memory".to_owned();
-        Some((GUEST, &memory.guest, message))
-    } else if !memory_bytes.is_multiple_of(unit) {
-        let message = format!("Guest memory must be {name} aligned");
-        Some((GUEST, &memory.guest, message))
-    } else if !max_bytes.is_multiple_of(unit) {
-        let message = format!("MaxGuest must be {name} aligned");
-        Some((MAX_GUEST, &memory.max_guest, message))
-    } else if memory_bytes < MIN_GROWING_BYTES {
-        let message = "Memory hotplug is only available for VMs with at least 1Gi of guest memory";
-        Some((GUEST, &memory.guest, message.to_owned()))
-    } else if has_numa_of_the_node(domain) {
-        let message = "Memory hotplug is not compatible with guest mapping passthrough";
-        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
-    } else if domain.launch_security.is_some() {
-        let message = "Memory hotplug is not compatible with encrypted VMs";
-        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
-    } else if domain
+    let is_realtime = domain
         .cpu
         .as_ref()
-        .is_some_and(|cpu| cpu.realtime.is_some())
-    {
-        let message = "Memory hotplug is not compatible with realtime VMs";
-        Some((MAX_GUEST, &memory.max_guest, message.to_owned()))
-    } else {
-        None
-    };
-    match wrong {
-        None => Some(max_bytes),
-        Some((path, value, message)) => {
-            review.invalid(path, value, message);
-            None
+        .is_some_and(|cpu| cpu.realtime.is_some());
+    let text = match guest {
+        _ if is_realtime => "Memory hotplug is not compatible with realtime VMs".to_owned(),
+        _ if has_numa_of_the_node(domain) => {
+            "Memory hotplug is not compatible with guest mapping passthrough".to_owned()
         }
-    }
+        _ if domain.launch_security.is_some() => {
+            "Memory hotplug is not compatible with encrypted VMs".to_owned()
+        }
+        // Text that is no quantity was reported already.
+        None if !memory.guest.is_empty() => return None,
+        None => "Guest memory must be configured when memory hotplug is enabled".to_owned(),
+        Some(bytes) if bytes > max_bytes => {
+            "Guest memory is greater than the configured maxGuest memory".to_owned()
+        }
+        Some(bytes) if !bytes.is_multiple_of(unit) => {
+            format!("Guest memory must be {name} aligned")
+        }
+        Some(_) if !max_bytes.is_multiple_of(unit) => format!("MaxGuest must be {name} aligned"),
+        Some(_) if architecture != ARCHITECTURE => {
+            "Memory hotplug is only available for x86_64 VMs".to_owned()
+        }
+        Some(bytes) if bytes < MIN_GROWING_BYTES => {
+            "Memory hotplug is only available for VMs with at least 1Gi of guest memory".to_owned()
+        }
+        Some(_) => return Some(Some(max_bytes)),
+    };
+    let error = FieldError::new(GUEST, Rule::Invalid, text).value(&memory.guest);
+    review.push(error.fix("change it, or leave spec.domain.memory.maxGuest out"));
+    None
 }
 
 /// `guestMappingPassthrough`: memory that comes later would belong to no node.

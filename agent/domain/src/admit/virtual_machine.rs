@@ -8,6 +8,7 @@ use proto_node::{from_json, to_json};
 use serde_json::{Value, json};
 
 use super::admitted::{Admitted, Remark};
+use super::machine::NO_MEMORY;
 use super::occasion::{ARCHITECTURE, Occasion};
 use super::review::Review;
 use super::{cdi, rules, secure_boot};
@@ -82,9 +83,10 @@ pub fn admit_virtual_machine(
 struct FoundKit {
     instancetype: Option<(String, Value)>,
     preference: Option<(String, Value)>,
-    /// One that is named is not there, or not known: without its size a machine cannot be judged. It will be when it is
-    /// started.
-    is_incomplete: bool,
+    /// What is missing, each as `spec.instancetype "large"`.
+    missing: Vec<String>,
+    /// One is named by the labels of a volume, which are not known here.
+    is_inferred: bool,
     /// A preference that could be named instead of one that asks for secure boot.
     without_secure_boot: Option<&'static str>,
 }
@@ -94,19 +96,19 @@ impl FoundKit {
         let mut kit = Self::default();
         for sort in [Sort::Instancetype, Sort::Preference] {
             let spec = object.spec.as_ref();
-            // A matcher that is inferred from a volume is checked with the others; the volume is not known here.
-            kit.is_incomplete |= spec.is_some_and(|spec| is_inferred(spec, sort));
-            let Some(named) = spec.and_then(|spec| named(spec, sort).ok().flatten()) else {
-                continue;
+            // A matcher that is inferred from a volume is checked with the others.
+            kit.is_inferred |= spec.is_some_and(|spec| is_inferred(spec, sort));
+            let named = match spec.map(|spec| named(spec, sort)) {
+                Some(Ok(Some(named))) => named,
+                Some(Err(text)) => {
+                    kit.miss(sort, &text, review);
+                    continue;
+                }
+                Some(Ok(None)) | None => continue,
             };
             let Some(spec) = find(object, &named, sort) else {
-                kit.is_incomplete = true;
-                review.warn(&format!(
-                    "{}: {} {:?} not found: the machine is not started before there is one",
-                    sort.field(),
-                    named.kind,
-                    named.name
-                ));
+                let text = format!("{} {:?} not found", named.kind, named.name);
+                kit.miss(sort, &text, review);
                 continue;
             };
             let found = Some((named.name, spec));
@@ -119,6 +121,14 @@ impl FoundKit {
             kit.without_secure_boot = secure_boot::other(object, preference, find);
         }
         kit
+    }
+
+    fn miss(&mut self, sort: Sort, text: &str, review: &mut Review<'_>) {
+        let text = format!("{}: {text}", sort.field());
+        review.warn(&format!(
+            "{text}: the machine is not started before there is one"
+        ));
+        self.missing.push(text);
     }
 
     fn kit(&self) -> Kit<'_> {
@@ -152,7 +162,7 @@ fn admit_template(
         }
         return;
     }
-    if found.is_incomplete {
+    if found.is_inferred {
         judge_without_kit(&plain, metadata, caps, review);
         return;
     }
@@ -163,29 +173,30 @@ fn admit_template(
             "failure checking preference requirements: {}",
             short.message
         );
-        review.push(FieldError::new(short.field, Rule::NotFound, text));
+        let error = FieldError::new(short.field, Rule::NotFound, text);
+        review.push(error.fix(found.missing.join("; ")));
         return;
     }
-    let domain = made.pointer_mut("/spec/domain");
-    if let (Some(Value::Object(domain)), None) = (domain, sized.pointer("/domain/memory/guest")) {
-        // KubeVirt takes such a machine, too: its VMI is what it refuses. The rest is judged with any size.
+    let is_unsized = sized.pointer("/domain/memory/guest").is_none();
+    if is_unsized && found.missing.is_empty() {
         review.warn(
             "the machine has no memory, and is not started before it has: set spec.template.spec.domain.memory.guest, or \
              spec.instancetype",
         );
-        domain.insert("memory".to_owned(), json!({"guest": "1Gi"}));
     }
-    let expanded = match from_json(made) {
-        Ok(expanded) => expanded,
-        Err(errors) => {
-            for error in errors {
-                let field = format!("spec.template.{}", error.path);
-                review.push(FieldError::new(field, Rule::Invalid, error.message));
+    let mut judged = judge_made(&made, metadata, caps);
+    if is_unsized && let Err(errors) = &mut judged {
+        // KubeVirt takes such a machine: its VMI is what it refuses.
+        errors.retain(|error| error.message != NO_MEMORY);
+        if errors.is_empty() {
+            // The rest is judged with any size.
+            if let Some(Value::Object(domain)) = made.pointer_mut("/spec/domain") {
+                domain.insert("memory".to_owned(), json!({"guest": "1Gi"}));
             }
-            return;
+            judged = judge_made(&made, metadata, caps);
         }
-    };
-    match admit_vmi(&expanded, metadata, caps) {
+    }
+    match judged {
         Ok(admitted) => {
             let warnings = admitted.warnings.iter();
             review
@@ -203,6 +214,20 @@ fn admit_template(
             }
         }
     }
+}
+
+/// Judges a template with all that its instance type and preference give it.
+fn judge_made(
+    made: &Value,
+    metadata: &ObjectMeta,
+    caps: Option<&NodeCaps>,
+) -> Result<Admitted, Vec<FieldError>> {
+    let expanded = from_json(made.clone()).map_err(|errors| {
+        let errors = errors.into_iter();
+        let invalid = errors.map(|error| FieldError::new(error.path, Rule::Invalid, error.message));
+        invalid.collect::<Vec<_>>()
+    })?;
+    admit_vmi(&expanded, metadata, caps)
 }
 
 /// Fields of a VMI that neither instance types nor preferences make legal. KubeVirt's errors leave parents out of the path of

@@ -20,11 +20,15 @@ fn io_threads(domain: &DomainSpec, review: &mut Review<'_>) {
     let count = member(&domain.io_threads, "supplementalPoolThreadCount");
     if count.and_then(|count| count.as_u64()).unwrap_or(0) < 1 {
         let error = FieldError::new(
-            "spec.domain.ioThreads.supplementalPoolThreadCount",
+            // KubeVirt's path; the field is another.
+            "spec.domain.ioThreads.count",
             Rule::Invalid,
             "the number of iothreads needs to be set and positive for the dedicated policy",
         );
-        review.push(error.fix("leave spec.domain.ioThreadsPolicy out: it has no effect here"));
+        review.push(error.fix(
+            "set spec.domain.ioThreads.supplementalPoolThreadCount, or leave spec.domain.ioThreadsPolicy out: neither has an \
+             effect here",
+        ));
     }
 }
 

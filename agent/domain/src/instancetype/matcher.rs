@@ -180,10 +180,6 @@ pub fn check_matchers(spec: &mut VirtualMachineSpec) -> Vec<FieldError> {
         };
         let before = errors.len();
         errors.extend(check(sort, &matcher));
-        if let Err(text) = named(spec, sort) {
-            let field = format!("{}.kind", sort.field());
-            errors.push(FieldError::new(field, Rule::Invalid, text));
-        }
         if errors.len() > before || !is_inferred(spec, sort) {
             continue;
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod kits;
 mod pairs;
 
 use serde::de::DeserializeOwned;

@@ -4,15 +4,15 @@ use proto_node::vmi::{Cpu, DomainSpec};
 
 use super::text::fill_text;
 use crate::admit::amount;
+use crate::instancetype::machine_type;
 
-const MACHINE: &str = "q35";
 const CPU_MODEL: &str = "host-model";
 const FEATURE_POLICY: &str = "require";
 
 /// What is malformed fills in nothing.
-pub(super) fn fill(domain: &mut DomainSpec) {
+pub(super) fn fill(domain: &mut DomainSpec, architecture: &str) {
     let machine = domain.machine.get_or_insert_default();
-    fill_text(&mut machine.r#type, MACHINE);
+    fill_text(&mut machine.r#type, machine_type(architecture));
     fill_requests(domain);
     fill_memory(domain);
     fill_cpu(domain);

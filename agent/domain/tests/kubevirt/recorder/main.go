@@ -2,6 +2,8 @@
 // with fresh answers:
 //
 //	recorder admission GATE... < recorded.jsonl          objects and what KubeVirt's webhooks say of them
+//	recorder served GATE... < served.jsonl               objects, and what an API server and KubeVirt's webhooks say of them
+//	recorder kits GATE... < kits.jsonl                   machines beside instance types and preferences, likewise
 //	recorder pairs RELEASE COMMON.json MACHINES.json GATE... < pairs.jsonl   machines of each instance type and preference
 //
 // README.md says how it is built.
@@ -155,12 +157,17 @@ func must[T any](value T, err error) T {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "recorder admission GATE... | recorder pairs RELEASE COMMON.json MACHINES.json GATE...")
+		fmt.Fprintln(os.Stderr, "recorder admission|served|kits GATE... | recorder pairs RELEASE COMMON.json MACHINES.json GATE...")
 		os.Exit(2)
 	}
 	answer := func(line []byte) any { return answerAdmission(line, cluster(os.Args[2:])) }
-	if os.Args[1] == "pairs" {
+	switch os.Args[1] {
+	case "pairs":
 		answer = pairs(os.Args[2], os.Args[3], os.Args[4], cluster(os.Args[5:]))
+	case "kits":
+		answer = func(line []byte) any { return answerKits(line, cluster(os.Args[2:])) }
+	case "served":
+		answer = served(cluster(os.Args[2:]))
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 16<<20)
