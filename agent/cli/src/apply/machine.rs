@@ -23,6 +23,9 @@ pub const KIND: &str = "VirtualMachine";
 /// Times of events are whole seconds.
 const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
+/// Interval at which the time of the step that is under way is drawn anew.
+const TICK: Duration = Duration::from_secs(1);
+
 /// How long to wait before events are asked for again.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -66,6 +69,7 @@ pub async fn wait_ready(
         waited = followed => waited,
         never = tell_events(&mut events, id, &steps) => never,
         never = show_guest(&mut guest, id, &steps) => never,
+        never = tick(&steps) => never,
         _ = tokio::signal::ctrl_c() => {
             let text = format!("no longer waiting; vm/{} stays as it is on the node", id.name);
             Err(Failure::Interrupted(text))
@@ -169,6 +173,14 @@ async fn show_guest(
         steps.borrow_mut().view.look(vmi);
     })
     .await
+}
+
+/// Shows that time passes. Never ends.
+async fn tick(steps: &RefCell<Steps>) -> Result<(), Failure> {
+    loop {
+        tokio::time::sleep(TICK).await;
+        steps.borrow_mut().view.tick();
+    }
 }
 
 /// Calls `look` with objects of a kind, a namespace and a field selector as they are and whenever they change. Never ends:

@@ -222,6 +222,23 @@ impl Steps {
         changed
     }
 
+    /// The rows of the view `at` that time since the beginning.
+    fn rows(&self, at: Duration, columns: usize) -> Vec<String> {
+        let rows = Step::ALL.into_iter();
+        rows.filter_map(|step| row(step, self, at, columns))
+            .collect()
+    }
+
+    /// Nothing is waited for any more. An agent that is not there may never come.
+    fn leave(&mut self) {
+        self.present = None;
+        for (step, way) in Step::ALL.into_iter().zip(&mut self.ways) {
+            if step == Step::Agent && matches!(way, Way::GoesOn { .. }) {
+                *way = Way::Ahead;
+            }
+        }
+    }
+
     fn of(&self, step: Step) -> (&Way, Duration) {
         let place = Step::ALL.iter().position(|other| *other == step);
         let way = place.and_then(|place| self.ways.get(place));
@@ -283,6 +300,14 @@ impl View {
         }
     }
 
+    /// Lets the time of the step that is under way go on, at a terminal.
+    pub fn tick(&mut self) {
+        if self.is_terminal && self.drawn > 0 {
+            self.clear();
+            self.draw();
+        }
+    }
+
     /// Tells something else, above the view.
     pub fn line(&mut self, line: &str) {
         self.clear();
@@ -294,6 +319,11 @@ impl View {
 
     /// The last line, below the view, which stays.
     pub fn end(&mut self, line: &str) {
+        if self.drawn > 0 {
+            self.clear();
+            self.steps.leave();
+            self.draw();
+        }
         self.drawn = 0;
         crate::output::note(&format!("  {}: {line}", self.name));
     }
@@ -311,10 +341,8 @@ impl View {
     }
 
     fn draw(&mut self) {
-        let rows: Vec<String> = Step::ALL
-            .into_iter()
-            .filter_map(|step| row(step, &self.steps))
-            .collect();
+        let (columns, _) = crate::terminal::size();
+        let rows = self.steps.rows(self.start.elapsed(), columns);
         self.drawn = rows.len();
         for row in rows {
             write(&format!("    {row}\n"));
@@ -329,25 +357,34 @@ fn write(text: &str) {
 }
 
 /// One row of the view: the step, its time, what it says. A row has to fit on a line, or the view could not be drawn over.
-fn row(step: Step, steps: &Steps) -> Option<String> {
+fn row(step: Step, steps: &Steps, now: Duration, columns: usize) -> Option<String> {
+    /// Of a row that is indented by four, so that 80 columns are enough.
     const MOST: usize = 70;
     let name = step.name();
     let (way, took) = steps.of(step);
-    let took = || format!("{:.1} s", took.as_secs_f64());
+    let seconds = |took: Duration| format!("{:.1} s", took.as_secs_f64());
+    let so_far = || seconds(took.saturating_add(now.saturating_sub(steps.seen)));
+    let took = || seconds(took);
     let (time, said) = match way {
         Way::Ahead => return None,
-        Way::GoesOn { said } if steps.present == Some(step) => ("...".to_owned(), said.line()),
+        Way::GoesOn { said } if steps.present == Some(step) => {
+            let said = said.line();
+            let said = if said.is_empty() {
+                "...".to_owned()
+            } else {
+                said
+            };
+            (so_far(), said)
+        }
         // How much there was of a pull is of no interest once it is over, or another step is under way.
         Way::GoesOn { .. } => (took(), String::new()),
         Way::Over { .. } if matches!(step, Step::Image | Step::Disks) => (took(), String::new()),
         Way::Over { said, .. } => (took(), said.line()),
     };
-    let said: String = said.chars().take(MOST - 22).collect();
-    Some(
-        format!("{name:<11} {time:>8}  {said}")
-            .trim_end()
-            .to_owned(),
-    )
+    let text = format!("{name:<11} {time:>8}  {said}");
+    let most = MOST.min(columns.saturating_sub(5));
+    let text: String = text.chars().take(most).collect();
+    Some(text.trim_end().to_owned())
 }
 
 /// A line of a step that has begun, goes on or ended.
@@ -458,14 +495,50 @@ mod tests {
             "doneBytes": 200 << 20, "totalBytes": 300 << 20, "bytesPerSecond": 10 << 20, "secondsLeft": 10,
         });
         let (_, mut steps) = told(&[(0, long)]);
-        let shown = row(Step::Image, &steps).unwrap();
-        let words = "image            ...  █████░░░  66 %  10 MiB/s  10 s left  Pulling im";
+        let soon = Duration::from_millis(2500);
+        let shown = row(Step::Image, &steps, soon, 80).unwrap();
+        let words = "image          2.5 s  █████░░░  66 %  10 MiB/s  10 s left  Pulling im";
         assert!(shown.starts_with(words), "{shown}");
-        assert!(shown.chars().count() < 75, "{shown}");
+        assert_eq!(shown.chars().count(), 70, "{shown}");
+        let narrow = row(Step::Image, &steps, soon, 40).unwrap();
+        assert_eq!(narrow, "image          2.5 s  █████░░░  66");
         // It is over, and the next step has not ended.
         let next = vmi("Scheduling", "PreparingDisks", false);
         steps.look(&next, Duration::from_secs(30));
-        assert_eq!(row(Step::Image, &steps).unwrap(), "image         30.0 s");
+        let image = row(Step::Image, &steps, Duration::from_secs(31), 80);
+        assert_eq!(image.unwrap(), "image         30.0 s");
+    }
+
+    #[test]
+    fn at_the_end_no_row_shows_what_is_no_longer_waited_for() {
+        let (_, mut steps) = told(&[
+            (0, vmi("Scheduling", "PreparingDisks", false)),
+            (1, vmi("Scheduled", "", false)),
+            (3, vmi("Running", "", false)),
+            (4, vmi("Running", "", false)),
+        ]);
+        let at = Duration::from_millis(4500);
+        let agent = "guest agent    1.5 s  ...";
+        assert_eq!(steps.rows(at, 80).last().unwrap(), agent);
+        steps.leave();
+        let rows = [
+            "image          0.0 s",
+            "disks          1.0 s",
+            "network        0.0 s  10.213.0.2",
+            "start          2.0 s",
+        ];
+        assert_eq!(steps.rows(at, 80), rows);
+    }
+
+    #[test]
+    fn a_network_whose_address_nobody_knows_keeps_its_row() {
+        let mut bridged = vmi("Running", "", false);
+        bridged["status"]["interfaces"] = json!([]);
+        let (_, mut steps) = told(&[(0, bridged)]);
+        steps.leave();
+        let rows = steps.rows(Duration::from_secs(1), 80);
+        let named = |name: &str| rows.iter().any(|row| row.starts_with(name));
+        assert!(named("network") && !named("guest agent"), "{rows:?}");
     }
 
     #[test]
