@@ -16,11 +16,11 @@ fn one_command_makes_a_machine_and_the_next_one_logs_in() -> anyhow::Result<()> 
     let mut story = Story::begin(&cloud_disk()?)?;
     story.tell(None, &mut std::io::stdout())?;
     story.add_disk()?;
-    let took = story.strike(Strike::KillVmm, true)?;
+    let (took, _) = story.strike(Strike::KillVmm, true)?;
     println!("it answers {took:?} after its VMM was killed");
     story.write_mark()?;
     story.set_strategy("RerunOnFailure")?;
-    let took = story.strike(Strike::PowerCut, true)?;
+    let (took, _) = story.strike(Strike::PowerCut, true)?;
     println!("it answers {took:?} after its node lost its power");
     story.check_mark()
 }

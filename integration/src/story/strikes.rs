@@ -1,5 +1,5 @@
 //! What the machine of the story outlives: its guest's crash, its VMM's and its node's, as its run strategy has it. It is
-//! known again by its address, its MAC, its firmware's uuid and what it wrote to a disk of its own.
+//! known again by its address, its MAC, its firmware's uuid and serial, and what it wrote to a disk of its own.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Strike {
 
 /// What a machine is known by.
 #[derive(Debug, PartialEq, Eq)]
-struct Identity([String; 3]);
+pub struct Identity([String; 4]);
 
 impl Story {
     /// Gives the machine a disk that outlives its guests, and a panic device: for its next guest.
@@ -86,19 +86,24 @@ impl Story {
     }
 
     /// Strikes the machine, and waits until it answers again, the same as before, if it is to come back by itself; else it has to
-    /// stay down. The answer is how long it took.
+    /// stay down. The answer is how long it took, and what the machine was known by.
     ///
     /// # Errors
     /// When something else comes of it; the error holds what the node knows.
-    pub fn strike(&mut self, strike: Strike, comes_back: bool) -> anyhow::Result<Duration> {
+    pub fn strike(
+        &mut self,
+        strike: Strike,
+        comes_back: bool,
+    ) -> anyhow::Result<(Duration, Identity)> {
         let begun = std::time::Instant::now();
         let struck = self.struck(strike, comes_back);
-        struck.with_context(|| format!("{strike:?}: {}", self.known()))?;
-        Ok(begun.elapsed())
+        let before = struck.with_context(|| format!("{strike:?}: {}", self.known()))?;
+        Ok((begun.elapsed(), before))
     }
 
-    fn struck(&mut self, strike: Strike, comes_back: bool) -> anyhow::Result<()> {
-        let before = (self.identity()?, self.boot()?);
+    fn struck(&mut self, strike: Strike, comes_back: bool) -> anyhow::Result<Identity> {
+        let before = self.identity()?;
+        let boot = self.boot()?;
         match strike {
             Strike::Restart => self.sh("kvmctl restart dev").map(drop)?,
             Strike::Crash => self.crash()?,
@@ -109,16 +114,44 @@ impl Story {
             }
         }
         if !comes_back {
-            return self.stays_down();
+            self.stays_down()?;
+            return Ok(before);
         }
         // One login: a guest that is on its way out may answer the first of two.
         let is_another = format!(
-            "cd && boot=$({LOG_IN} 30s -c 'cat /proc/sys/kernel/random/boot_id' debian@vm/dev) && test \"$boot\" != {}",
-            before.1
+            "cd && boot=$({LOG_IN} 30s -c 'cat /proc/sys/kernel/random/boot_id' debian@vm/dev) && test \"$boot\" != {boot}"
         );
         self.node.wait_for(&is_another, PATIENCE)?;
+        self.check_identity(&before)?;
+        Ok(before)
+    }
+
+    /// Halts the machine and cuts its node's power: it has to stay down. The answer is what it was known by.
+    ///
+    /// # Errors
+    /// When it does not; the error holds what the node knows.
+    pub fn strike_halted(&mut self) -> anyhow::Result<Identity> {
+        let struck = self.struck_halted();
+        struck.with_context(|| format!("halted: {}", self.known()))
+    }
+
+    fn struck_halted(&mut self) -> anyhow::Result<Identity> {
+        let before = self.identity()?;
+        self.set_strategy("Halted")?;
+        self.stays_down()?;
+        self.node.restart()?;
+        Agent::of(&self.node).wait_until_it_answers()?;
+        self.stays_down()?;
+        Ok(before)
+    }
+
+    /// That the machine that runs is the one that was known so.
+    ///
+    /// # Errors
+    /// When it is not, or does not run.
+    pub fn check_identity(&self, before: &Identity) -> anyhow::Result<()> {
         let after = self.identity()?;
-        ensure!(before.0 == after, "{:?}, then {after:?}", before.0);
+        ensure!(*before == after, "{before:?}, then {after:?}");
         Ok(())
     }
 
@@ -173,6 +206,7 @@ impl Story {
             value(".status.interfaces[0].ipAddress")?,
             value(".status.interfaces[0].mac")?,
             value(".spec.domain.firmware.uuid")?,
+            value(".spec.domain.firmware.serial")?,
         ];
         ensure!(identity.iter().all(|it| !it.is_empty()), "{identity:?}");
         Ok(Identity(identity))

@@ -21,8 +21,8 @@ pub struct StrikesOptions {
 /// else.
 pub(super) const STORY: Duration = Duration::from_secs(2400);
 
-/// The run strategies under which something can happen to a guest, and what starts it again: `Halted` has none, and `Once`
-/// no restart.
+/// The run strategies under which something can happen to a guest, and what starts it again: `Halted` has none and is struck
+/// at the end, `Once` knows no restart.
 const STRATEGIES: [(&str, &[Strike]); 4] = [
     ("Always", &Strike::ALL),
     ("RerunOnFailure", &Strike::ALL),
@@ -55,7 +55,7 @@ pub(super) fn run(root: &Path, options: &StrikesOptions) -> anyhow::Result<()> {
             }
             story.set_strategy(strategy)?;
             let is_back = comes_back.contains(&strike);
-            let took = story.strike(strike, is_back)?;
+            let (took, before) = story.strike(strike, is_back)?;
             if is_back {
                 println!(
                     "{strategy}: {strike:?}: answers after {:.1} s",
@@ -71,8 +71,14 @@ pub(super) fn run(root: &Path, options: &StrikesOptions) -> anyhow::Result<()> {
                 }
             }
             story.wait()?;
+            story.check_identity(&before)?;
             story.check_mark()?;
         }
     }
-    Ok(())
+    let before = story.strike_halted()?;
+    println!("Halted: PowerCut: stays down");
+    story.set_strategy("Always")?;
+    story.wait()?;
+    story.check_identity(&before)?;
+    story.check_mark()
 }
