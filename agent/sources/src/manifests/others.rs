@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::Owner;
-use agent_objects::ObjectId;
+use agent_objects::{Kinds, ObjectId};
 use tracing::{info, warn};
 
 use super::directory::{Directory, OtherWish};
@@ -45,7 +45,7 @@ impl Others {
             self.complain(registry, &id, &file, &message);
         }
         let mut is_done = true;
-        for (id, wish) in &wishes {
+        for (id, wish) in in_order(registry.kinds(), &wishes) {
             is_done &= self.apply(registry, id, wish).await;
         }
         self.settled.retain(|id, _| wishes.contains_key(id));
@@ -128,5 +128,50 @@ impl Others {
             warn!(file, "{message}");
             registry.warn_of(id, REASON, &text);
         }
+    }
+}
+
+/// Objects that are made together with copies of others come after those, which they are judged with.
+fn in_order<'a>(
+    kinds: &Kinds,
+    wishes: &'a BTreeMap<ObjectId, OtherWish>,
+) -> impl Iterator<Item = (&'a ObjectId, &'a OtherWish)> {
+    let is_last = |id: &ObjectId| {
+        kinds
+            .find(&id.kind)
+            .is_some_and(|it| it.companions.is_some())
+    };
+    let (last, first): (Vec<_>, Vec<_>) = wishes.iter().partition(|(id, _)| is_last(id));
+    first.into_iter().chain(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_comes_after_the_instance_type_of_its_file() {
+        let kinds = [
+            "VirtualMachine",
+            "VirtualMachineClusterInstancetype",
+            "VirtualMachinePreference",
+        ];
+        let wish = |kind: &str| {
+            let id = ObjectId {
+                kind: kind.to_owned(),
+                namespace: String::from("default"),
+                name: String::from("web"),
+            };
+            let wish = OtherWish {
+                file: String::from("a.yaml"),
+                object: agent_objects::Object::default(),
+            };
+            (id, wish)
+        };
+        let wishes = BTreeMap::from(kinds.map(wish));
+        let order = in_order(Kinds::this_release(), &wishes);
+        let order: Vec<&str> = order.map(|(id, _)| id.kind.as_str()).collect();
+        let [machine, instancetype, preference] = kinds;
+        assert_eq!(order, [instancetype, preference, machine]);
     }
 }
