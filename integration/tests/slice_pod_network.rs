@@ -177,7 +177,9 @@ fn a_neighbour_is_bridged(
     agent: &Agent<'_, Node>,
     neighbour: &str,
 ) -> anyhow::Result<()> {
+    let card = "        bridge: {}\n";
     let manifest = GuestSpec::busybox("bridged", "quiet").bridged_manifest(None);
+    let manifest = manifest.replace(card, &format!("{card}        acpiIndex: 101\n"));
     agent.apply(&with_probe(&manifest, "tcpSocket: {port: 80}")?)?;
     agent.wait_for_phase("bridged", "Running", PATIENCE)?;
     let mut console = agent.console("bridged")?;
@@ -194,6 +196,9 @@ fn a_neighbour_is_bridged(
         ensure!(said.contains(" 0% packet loss"), "{said}");
     }
     node.sh(&format!("ping -c 1 {address}"))?;
+    // The card is a virtio device, and that one is of the PCI function that has a number.
+    let number = ask(&mut console, "cat /sys/class/net/eth0/device/../acpi_index")?;
+    ensure!(number.contains("\n101\r"), "{number:?}");
     ready_once_it_serves(agent, "bridged", &mut console)?;
     let deleted = agent.kvmctl("delete vmi bridged --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");

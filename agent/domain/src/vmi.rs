@@ -402,6 +402,8 @@ pub struct Interface {
     pub link_down: bool,
     /// By which the guest finds it in its config drive; may be empty.
     pub tag: String,
+    /// Number by which firmware names it: 1 to 16383, and no other interface's.
+    pub acpi_index: Option<u16>,
 }
 
 /// What the guest's reset does.

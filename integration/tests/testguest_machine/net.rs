@@ -75,6 +75,7 @@ impl Network {
             taps: self.queues.iter().map(copy).collect(),
             vhost,
             config,
+            acpi_index: None,
         })
     }
 

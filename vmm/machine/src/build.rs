@@ -19,7 +19,7 @@ use vmm_kvm::{BareVm, GuestCpu, InterruptRouter, KvmHost, StartState, Vcpu};
 use vmm_memory::{GuestRam, Layout};
 use vmm_sys::threads::Threads;
 
-use crate::acpi::COM1_GSI;
+use crate::acpi::{COM1_GSI, DescribedPci};
 use crate::built::BuiltMachine;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
@@ -74,7 +74,7 @@ pub(crate) struct Configured {
     host: Arc<KvmHost>,
     cpu: GuestCpu,
     layout: Layout,
-    last_bus: u8,
+    pci: DescribedPci,
 }
 
 /// Second phase: a VM with RAM, the guest in it.
@@ -112,7 +112,7 @@ impl Configured {
             layout
         };
         Ok(Self {
-            last_bus: functions::last_bus(&config.devices),
+            pci: functions::described(&config.devices),
             config,
             threads,
             host: Arc::new(host),
@@ -171,7 +171,7 @@ impl Configured {
             host: this.host,
             cpu: this.cpu,
             layout: this.layout,
-            last_bus: this.last_bus,
+            pci: this.pci,
             free_cpus,
             vm,
             chips,
@@ -185,7 +185,7 @@ impl Configured {
             config,
             cpu,
             layout,
-            last_bus,
+            pci,
             ..
         } = self;
         let Some(Restore {
@@ -193,7 +193,7 @@ impl Configured {
             fill_ram,
         }) = restore
         else {
-            let start = load(ram, config, cpu, layout, *last_bus)?;
+            let start = load(ram, config, cpu, layout, pci)?;
             return Ok(Beginning::Start(start));
         };
         // First, because it takes no time.

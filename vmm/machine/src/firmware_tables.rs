@@ -4,7 +4,7 @@
 use vmm_kvm::GuestCpu;
 use vmm_memory::{GuestRam, Layout};
 
-use crate::acpi::{self, AcpiError, Addresses, Described};
+use crate::acpi::{self, AcpiError, Addresses, Described, DescribedPci};
 use crate::boot::Firmware;
 use crate::build::error::BuildError;
 use crate::config::MachineConfig;
@@ -17,13 +17,13 @@ pub(crate) fn write(
     config: &MachineConfig,
     cpu: &GuestCpu,
     layout: &Layout,
-    last_bus: u8,
+    pci: &DescribedPci,
 ) -> Result<Firmware, BuildError> {
     let topology = cpu.topology();
     let tables = acpi::tables(&Described {
         layout,
         addresses: Addresses::fixed(layout),
-        last_bus,
+        pci,
         topology,
         nodes: &config.numa_nodes,
         vm_gen_id: config.life.vm_gen_id.map(|_| generation::ADDRESS),
@@ -34,7 +34,7 @@ pub(crate) fn write(
         generation::write(ram, id).map_err(AcpiError::Memory)?;
     }
     let id = cpu.processor_id();
-    mp_table::write(ram, topology, id, last_bus).map_err(AcpiError::Memory)?;
+    mp_table::write(ram, topology, id, pci.last_bus).map_err(AcpiError::Memory)?;
     if let Some(config) = &config.smbios {
         let smbios = Smbios::new(config, Processors { topology, id }, layout);
         smbios::write(ram, &smbios)?;

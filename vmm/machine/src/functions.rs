@@ -15,6 +15,7 @@ use vmm_devices::virtio::{VirtioDevice, VirtioPciFunction};
 use vmm_devices::{GuestRam, MsiBinding, Payloads, PciFunction};
 use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 
+use crate::acpi::{DescribedPci, NamedFunction};
 use crate::balloon;
 use crate::config::DeviceConfig;
 use crate::functions::error::{DeviceError, DeviceErrorKind};
@@ -24,12 +25,34 @@ use crate::pci::address::PciAddress;
 use crate::pci::{PacedBinding, PlacedFunction, VectorBinding};
 use crate::snapshot::Snapshot;
 
-/// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.
-pub(crate) fn last_bus(devices: &[(PciAddress, DeviceConfig)]) -> u8 {
+/// What tables tell of all functions.
+pub(crate) fn described(devices: &[(PciAddress, DeviceConfig)]) -> DescribedPci {
     let buses = devices
         .iter()
         .filter_map(|(_, config)| secondary_bus(config));
-    buses.max().unwrap_or(0)
+    DescribedPci {
+        last_bus: buses.max().unwrap_or(0),
+        named: named(devices),
+    }
+}
+
+fn named(devices: &[(PciAddress, DeviceConfig)]) -> Vec<NamedFunction> {
+    let port_to = |bus| {
+        let mut all = devices.iter();
+        all.find(|(_, config)| secondary_bus(config) == Some(bus))
+            .map(|(port, _)| port.device())
+    };
+    let named = devices.iter().filter_map(|(address, config)| {
+        let DeviceConfig::Net(card) = config else {
+            return None;
+        };
+        Some(NamedFunction {
+            device: address.device(),
+            port: port_to(address.bus()),
+            index: card.acpi_index?,
+        })
+    });
+    named.collect()
 }
 
 fn secondary_bus(config: &DeviceConfig) -> Option<u8> {
@@ -196,4 +219,45 @@ fn make_virtio(
         }
     };
     Ok(Box::new(function))
+}
+
+#[cfg(test)]
+mod tests {
+    use vmm_devices::virtio::net::NetConfig;
+
+    use super::*;
+    use crate::cards::NetCard;
+
+    #[test]
+    fn cards_with_a_number_are_found_by_the_port_that_they_are_behind() {
+        let at = |bus, device| PciAddress::new(bus, device).unwrap();
+        let card = |acpi_index| {
+            DeviceConfig::Net(NetCard {
+                taps: Vec::new(),
+                vhost: Vec::new(),
+                config: NetConfig::default(),
+                acpi_index,
+            })
+        };
+        let port = |secondary_bus| DeviceConfig::RootPort { secondary_bus };
+        let described = described(&[
+            (at(3, 0), card(Some(101))),
+            (at(0, 9), port(2)),
+            (at(0, 10), port(3)),
+            (at(2, 0), card(None)),
+            (at(0, 5), card(Some(7))),
+        ]);
+        assert_eq!(described.last_bus, 3);
+        let behind = NamedFunction {
+            device: 0,
+            port: Some(10),
+            index: 101,
+        };
+        let on_bus_0 = NamedFunction {
+            device: 5,
+            port: None,
+            index: 7,
+        };
+        assert_eq!(described.named, [behind, on_bus_0]);
+    }
 }

@@ -212,6 +212,7 @@ fn devices(
     }
     places::check(&devices)?;
     vsock::check(&devices)?;
+    net::check_acpi_indexes(&devices)?;
     Ok(devices)
 }
 

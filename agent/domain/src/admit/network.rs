@@ -33,6 +33,9 @@ pub(super) const MAX_NETWORKS: usize = 256;
 const MAX_QUEUES: u32 = 8;
 const MAX_ALL_QUEUES: u32 = 24;
 
+/// Guests take no higher number for a name.
+const MAX_ACPI_INDEX: u16 = (16 << 10) - 1;
+
 /// The state of an interface that the guest does not get.
 const ABSENT: &str = "absent";
 
@@ -62,6 +65,7 @@ pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         networks,
         names: BTreeSet::new(),
         macs: BTreeMap::new(),
+        acpi_indexes: BTreeMap::new(),
     };
     let mut interfaces = Vec::new();
     for (index, interface) in devices.interfaces.iter().enumerate() {
@@ -80,6 +84,8 @@ struct JudgedInterfaces<'a> {
     names: BTreeSet<String>,
     /// Addresses, each with the path of its interface.
     macs: BTreeMap<MacAddress, String>,
+    /// Numbers by which firmware names interfaces, as above.
+    acpi_indexes: BTreeMap<u16, String>,
 }
 
 impl JudgedInterfaces<'_> {
@@ -95,6 +101,7 @@ impl JudgedInterfaces<'_> {
         check_state(path, interface, self.networks.get(&interface.name), review);
         check_model(path, interface, review);
         let mac = self.mac(path, interface, review);
+        let acpi_index = self.acpi_index(path, interface, review);
         let Some(joined) = self.networks.get(&interface.name) else {
             if !interface.name.is_empty() {
                 self.without_network(path, interface, review);
@@ -114,6 +121,7 @@ impl JudgedInterfaces<'_> {
             queues: 1,
             link_down: interface.state == "down",
             tag: interface.tag.clone(),
+            acpi_index,
         })
     }
 
@@ -136,6 +144,33 @@ impl JudgedInterfaces<'_> {
             review.push(error);
         }
         Some(mac)
+    }
+
+    /// The number by which firmware names an interface, which no other has. KubeVirt's API demands the same, and its
+    /// admission leaves it to libvirt to find out.
+    fn acpi_index(
+        &mut self,
+        path: &str,
+        interface: &WireInterface,
+        review: &mut Review<'_>,
+    ) -> Option<u16> {
+        let field = format!("{path}.acpiIndex");
+        let given = interface.acpi_index;
+        if given == 0 {
+            return None;
+        }
+        let legal = u16::try_from(given).ok();
+        let Some(index) = legal.filter(|index| *index <= MAX_ACPI_INDEX) else {
+            let message = format!("must be between 1 and {MAX_ACPI_INDEX}");
+            review.unable(&field, &given.to_string(), message);
+            return None;
+        };
+        if let Some(other) = self.acpi_indexes.insert(index, path.to_owned()) {
+            let message = format!("{other} has it too");
+            let error = FieldError::new(field, Rule::Duplicate, message).value(given.to_string());
+            review.push(error.beyond(Bound::Release));
+        }
+        Some(index)
     }
 
     /// An interface that no network has the name of.
@@ -445,6 +480,7 @@ mod tests {
             queues: 1,
             link_down: false,
             tag: String::new(),
+            acpi_index: None,
         };
         let mut all: Vec<Interface> = (0..interfaces).map(interface).collect();
         share_queues(&mut all, vcpus);

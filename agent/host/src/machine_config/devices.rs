@@ -91,6 +91,7 @@ fn card<'a>(interface: &Interface, tap: &'a OpenedTap, descriptors: &mut Descrip
         mac: interface.mac.octets().to_vec(),
         mtu: tap.mtu,
         link_down: interface.link_down,
+        acpi_index: u32::from(interface.acpi_index.unwrap_or(0)),
         ..v1::VirtioNet::default()
     })
 }

@@ -219,7 +219,7 @@ fn disks_and_cards_are_served_as_they_were_asked_for() {
             "autoattachVSOCK": true,
             "blockMultiQueue": true,
             "networkInterfaceMultiqueue": true,
-            "interfaces": [{"name": "net", "bridge": {}, "state": "down"}],
+            "interfaces": [{"name": "net", "bridge": {}, "state": "down", "acpiIndex": 101}],
             "disks": [{
                 "name": "scratch",
                 "io": "threads",
@@ -245,7 +245,7 @@ fn disks_and_cards_are_served_as_they_were_asked_for() {
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
     let card = net(&machine);
     assert_eq!((card.more_tap_fds.len(), card.vhost_fds.len()), (1, 2));
-    assert!(card.link_down);
+    assert!(card.link_down && card.acpi_index == 101);
     let devices: Vec<&Kind> = kinds(&machine).collect();
     let is_silent =
         |kind: &&&Kind| matches!(kind, Kind::Balloon(balloon) if !balloon.free_page_reporting);

@@ -1164,6 +1164,9 @@ pub struct VirtioNet {
     /// card whose state is restored.
     #[prost(bool, tag = "9")]
     pub shared_vector: bool,
+    /// Number by which ACPI names the card (`acpi_index` of Linux): 1 to 16383, and no other card's. 0: none.
+    #[prost(uint32, tag = "10")]
+    pub acpi_index: u32,
 }
 /// Limits of a network card; each may be missing. Bytes are those of Ethernet frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -4,7 +4,17 @@ use vmm_kvm::CpuTopology;
 use vmm_memory::Layout;
 
 use super::addresses::Addresses;
+use super::named::NamedFunction;
 use crate::numa::NumaNode;
+
+/// What is told of PCI.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DescribedPci {
+    /// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.
+    pub(crate) last_bus: u8,
+    /// Functions that guests name by a number.
+    pub(crate) named: Vec<NamedFunction>,
+}
 
 /// All that tables depend on.
 #[derive(Clone, Copy, Debug)]
@@ -13,8 +23,8 @@ pub(crate) struct Described<'a> {
     pub(crate) layout: &'a Layout,
     /// Where the chipset answers.
     pub(crate) addresses: Addresses,
-    /// Of PCI: the highest number that a root port leads to, 0 without one.
-    pub(crate) last_bus: u8,
+    /// As firmware finds buses and functions at power-on.
+    pub(crate) pci: &'a DescribedPci,
     /// Processors, those that may come included.
     pub(crate) topology: CpuTopology,
     /// NUMA nodes; empty: there is no SRAT.

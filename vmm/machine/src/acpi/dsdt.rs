@@ -1,15 +1,16 @@
 //! The DSDT: what needs names.
 
+use acpi_tables::Aml;
 use acpi_tables::aml::{
     AddressSpace, AddressSpaceCacheable, Device, EISAName, IO, Interrupt, Memory32Fixed, Name,
     Package, ResourceTemplate, Scope,
 };
-use acpi_tables::{Aml, AmlSink};
 use vmm_memory::{ECAM_BYTES, Window};
 
-use super::addresses::Addresses;
 use super::described::Described;
+use super::encoded::Encoded;
 use super::hardware::{COM1_GSI, COM1_PORT, SLEEP_TYPE_S5};
+use super::named::append_named;
 use super::osc::osc;
 use super::paravirt;
 use super::tables::{finish, table};
@@ -21,7 +22,7 @@ pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
     append(&mut body, &power_off());
     let system_bus = Scope::raw("_SB_".into(), {
         let mut devices = Vec::new();
-        append_host_bridge(&mut devices, &machine.addresses, machine.last_bus);
+        append_host_bridge(&mut devices, machine);
         append_config_space(&mut devices, machine.addresses.ecam);
         append_serial(&mut devices);
         if let Some(address) = machine.vm_gen_id {
@@ -53,8 +54,9 @@ fn power_off() -> Name {
     )
 }
 
-fn append_host_bridge(body: &mut Vec<u8>, addresses: &Addresses, last_bus: u8) {
-    let buses = AddressSpace::new_bus_number(0u16, u16::from(last_bus));
+fn append_host_bridge(body: &mut Vec<u8>, machine: &Described<'_>) {
+    let addresses = &machine.addresses;
+    let buses = AddressSpace::new_bus_number(0u16, u16::from(machine.pci.last_bus));
     let config_ports = IO::new(0xcf8, 0xcf8, 1, 8);
     let low_ports = AddressSpace::new_io(0u16, 0xcf7u16, None);
     let high_ports = AddressSpace::new_io(0xd00u16, 0xffffu16, None);
@@ -63,6 +65,8 @@ fn append_host_bridge(body: &mut Vec<u8>, addresses: &Addresses, last_bus: u8) {
     let mut resources: Vec<&dyn Aml> = vec![&buses, &config_ports, &low_ports, &high_ports];
     resources.extend(small.as_ref().map(|window| window as &dyn Aml));
     resources.extend(large.as_ref().map(|window| window as &dyn Aml));
+    let mut named = Vec::new();
+    append_named(&mut named, &machine.pci.named);
     append(
         body,
         &Device::new(
@@ -75,18 +79,10 @@ fn append_host_bridge(body: &mut Vec<u8>, addresses: &Addresses, last_bus: u8) {
                 &Name::new("_BBN".into(), &0u8),
                 &Name::new("_CRS".into(), &ResourceTemplate::new(resources)),
                 &Encoded(osc()),
+                &Encoded(named),
             ],
         ),
     );
-}
-
-/// A piece of AML.
-struct Encoded(Vec<u8>);
-
-impl Aml for Encoded {
-    fn to_aml_bytes(&self, sink: &mut dyn AmlSink) {
-        sink.vec(&self.0);
-    }
 }
 
 fn window32(window: Window) -> Option<AddressSpace<u32>> {

@@ -6,8 +6,10 @@
 mod addresses;
 mod described;
 mod dsdt;
+mod encoded;
 mod hardware;
 mod loader;
+mod named;
 mod numa;
 mod osc;
 mod paravirt;
@@ -19,10 +21,11 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_memory::GuestRam;
 
 pub(crate) use self::addresses::Addresses;
-pub(crate) use self::described::Described;
+pub(crate) use self::described::{Described, DescribedPci};
 pub(crate) use self::hardware::*;
 use self::loader::Pointer;
 pub(crate) use self::loader::{BlobName, Step, TableSet, Zone};
+pub(crate) use self::named::NamedFunction;
 pub(crate) use self::tables::{IOAPIC_ADDRESS, LAPIC_ADDRESS};
 use crate::boot::{ACPI_BASE, ACPI_BYTES};
 
@@ -57,7 +60,10 @@ pub(crate) fn tables(machine: &Described<'_>) -> TableSet {
             &tables::fadt_pointers(facs, dsdt),
         ),
         set.add_table(&tables::madt(topology), &[]),
-        set.add_table(&tables::mcfg(machine.addresses.ecam, machine.last_bus), &[]),
+        set.add_table(
+            &tables::mcfg(machine.addresses.ecam, machine.pci.last_bus),
+            &[],
+        ),
         set.add_table(&tables::waet(), &[]),
     ];
     if !nodes.is_empty() {

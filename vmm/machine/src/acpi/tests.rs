@@ -1,6 +1,8 @@
 //! The tables as firmware and guests come to see them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
 use proptest::prelude::*;
 use vmm_kvm::CpuTopology;
@@ -10,12 +12,31 @@ use super::loader::{BlobName, Step, Zone};
 use super::*;
 use crate::numa::NumaNode;
 
+/// Cards with a number behind a root port and on bus 0.
+fn pci() -> DescribedPci {
+    DescribedPci {
+        last_bus: 3,
+        named: vec![
+            NamedFunction {
+                device: 0,
+                port: Some(23),
+                index: 101,
+            },
+            NamedFunction {
+                device: 5,
+                port: None,
+                index: 16_383,
+            },
+        ],
+    }
+}
+
 fn set(topology: CpuTopology, nodes: &[NumaNode]) -> TableSet {
     let layout = Layout::new(4 << 30, 40).unwrap();
     tables(&Described {
         layout: &layout,
         addresses: Addresses::fixed(&layout),
-        last_bus: 3,
+        pci: &pci(),
         topology,
         nodes,
         vm_gen_id: Some(0xe_f028),
@@ -191,44 +212,100 @@ fn tables_are_written_where_guests_search_or_refused() {
     assert!(matches!(refused, AcpiError::TooLarge { .. }));
 }
 
-/// Disassembled and compiled again, the DSDT gives no error: its AML is what was meant.
-#[test]
-fn the_dsdt_is_understood_by_the_reference_compiler() {
-    let directory = tempfile::tempdir().unwrap();
-    let iasl = |arguments: &[&str]| {
-        std::process::Command::new("iasl")
-            .args(arguments)
-            .current_dir(directory.path())
-            .output()
+/// Runs a tool of the reference implementation; `None` when it is not installed.
+fn acpica(tool: &str, arguments: &[&str], directory: &Path) -> Option<String> {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(tool);
+        command.args(arguments).current_dir(directory).output()
     };
-    if iasl(&["-v"]).is_err() {
-        test_skip::say("iasl (Debian's acpica-tools) is not installed");
-        return;
+    if run(&["-v"]).is_err() {
+        test_skip::say(&format!("{tool} (Debian's acpica-tools) is not installed"));
+        return None;
     }
+    let output = run(arguments).unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && !printed.contains("Error "),
+        "{printed}"
+    );
+    Some(printed)
+}
+
+/// The DSDT of a machine that has everything, in a file `dsdt.aml`.
+fn dsdt_file() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
     let layout = Layout::new(4 << 30, 40).unwrap();
     let dsdt = dsdt::dsdt(&Described {
         layout: &layout,
         addresses: Addresses::fixed(&layout),
-        last_bus: 3,
+        pci: &pci(),
         topology: CpuTopology::new(1, 1, 1).unwrap(),
         nodes: &[],
         vm_gen_id: Some(0x1_0000_0000),
         isa_pvpanic: true,
     });
     std::fs::write(directory.path().join("dsdt.aml"), dsdt).unwrap();
+    directory
+}
+
+/// Disassembled and compiled again, the DSDT gives no error: its AML is what was meant.
+#[test]
+fn the_dsdt_is_understood_by_the_reference_compiler() {
+    let directory = dsdt_file();
     // 6035: QEMUVGID does not end in a number, as ids of ACPI should; guests know it all the same.
     let compile = ["-ve", "-vw", "6035", "dsdt.dsl"];
     for arguments in [&["-d", "dsdt.aml"][..], &compile] {
-        let output = iasl(arguments).unwrap();
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && !printed.contains("Error "),
-            "{printed}"
-        );
+        if acpica("iasl", arguments, directory.path()).is_none() {
+            return;
+        }
     }
     let source = std::fs::read_to_string(directory.path().join("dsdt.dsl")).unwrap();
-    for name in ["_OSC", "VMGN", "_E05", "PEVT", "_S5", "COM1", "MBRD"] {
+    for name in [
+        "_OSC",
+        "VMGN",
+        "_E05",
+        "PEVT",
+        "_S5",
+        "COM1",
+        "MBRD",
+        "Device (S17)",
+        "Device (SLOT)",
+        "Device (S05)",
+        "Device Labeling Interface",
+    ] {
         assert!(source.contains(name), "{name} is missing:\n{source}");
+    }
+}
+
+/// The arguments of `_DSM` are those of Linux: the UUID of PCI's functions, revision, function.
+#[test]
+fn the_reference_interpreter_reads_the_numbers_of_cards() {
+    const UUID: &str = "(D0 37 C9 E5 53 35 7A 4D 91 17 EA 4D 19 C3 43 4D)";
+    const OTHER: &str = "(D1 37 C9 E5 53 35 7A 4D 91 17 EA 4D 19 C3 43 4D)";
+    const NOTHING: &str = "[Buffer] Length 01 =     0000: 00";
+    let directory = dsdt_file();
+    for (function, uuid, revision, number, answers) in [
+        (
+            "S17.SLOT",
+            UUID,
+            2,
+            7,
+            &["[Integer] = 0000000000000065", "[String] Length 00"][..],
+        ),
+        ("S05", UUID, 2, 7, &["[Integer] = 0000000000003FFF"]),
+        ("S05", UUID, 2, 0, &["[Buffer] Length 01 =     0000: 81"]),
+        ("S05", UUID, 2, 8, &[NOTHING]),
+        ("S05", UUID, 1, 7, &[NOTHING]),
+        ("S05", OTHER, 2, 7, &[NOTHING]),
+    ] {
+        let command = format!("evaluate \\_SB.PCI0.{function}._DSM {uuid} {revision} {number} [0]");
+        let Some(printed) = acpica("acpiexec", &["-b", &command, "dsdt.aml"], directory.path())
+        else {
+            return;
+        };
+        for answer in answers {
+            assert!(printed.contains(answer), "{command}: {printed}");
+        }
     }
 }

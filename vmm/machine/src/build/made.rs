@@ -7,6 +7,7 @@ use vmm_memory::Layout;
 use vmm_sys::affinity::AffinityMask;
 use vmm_sys::threads::Threads;
 
+use crate::acpi::DescribedPci;
 use crate::cards::Cards;
 use crate::chipset::Chipset;
 use crate::config::MachineConfig;
@@ -23,7 +24,7 @@ pub(crate) struct Parts {
     pub(super) host: Arc<KvmHost>,
     pub(crate) cpu: GuestCpu,
     pub(super) layout: Layout,
-    pub(super) last_bus: u8,
+    pub(super) pci: DescribedPci,
     /// Where threads without a place of their own run; `None` leaves them where they start.
     pub(super) free_cpus: Option<AffinityMask>,
     pub(crate) vm: Arc<Vm>,

@@ -6,6 +6,7 @@ use vmm_kvm::{Backing, GuestCpu, Overlay, StartState, Vm};
 use vmm_memory::{ECAM_BASE, GuestRam, Layout, RomMemory, Window};
 
 use super::made::Parts;
+use crate::acpi::DescribedPci;
 use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::config::{BootSource, MachineConfig};
@@ -26,20 +27,20 @@ pub(super) fn load(
     config: &MachineConfig,
     cpu: &GuestCpu,
     layout: &Layout,
-    last_bus: u8,
+    pci: &DescribedPci,
 ) -> Result<Option<StartState>, BuildError> {
     let BootSource::Kernel(kernel) = &config.boot else {
         return Ok(None);
     };
-    let firmware = firmware_tables::write(ram, config, cpu, layout, last_bus)?;
+    let firmware = firmware_tables::write(ram, config, cpu, layout, pci)?;
     Ok(Some(boot::load(ram, layout, kernel, firmware)?))
 }
 
 impl Parts {
     /// What was loaded at first, into RAM that is zero again.
     pub(crate) fn load(&self) -> Result<Option<StartState>, BuildError> {
-        let (ram, last_bus) = (self.vm.ram(), self.last_bus);
-        load(ram, &self.config, &self.cpu, &self.layout, last_bus)
+        let ram = self.vm.ram();
+        load(ram, &self.config, &self.cpu, &self.layout, &self.pci)
     }
 
     /// What firmware needs, if the machine boots by it.
@@ -60,7 +61,7 @@ impl Parts {
                 generation: self.config.life.vm_gen_id,
                 order,
             },
-            last_bus: self.last_bus,
+            pci: &self.pci,
             nodes: &self.config.numa_nodes,
             isa_pvpanic: self.config.life.isa_pvpanic,
         };

@@ -15,6 +15,7 @@ use super::shadow;
 use super::state::PlatformState;
 use super::tables::TableSource;
 use super::{cmos, image};
+use crate::acpi::DescribedPci;
 use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::durable::Variables;
@@ -49,7 +50,7 @@ const PLATFORM: &str = "platform";
 pub(crate) struct Plan<'a> {
     pub(crate) config: &'a FirmwareConfig,
     pub(crate) machine: Machine<'a>,
-    pub(crate) last_bus: u8,
+    pub(crate) pci: &'a DescribedPci,
     pub(crate) nodes: &'a [crate::numa::NumaNode],
     pub(crate) isa_pvpanic: bool,
 }
@@ -90,7 +91,7 @@ impl Platform {
         let decode = Arc::new(Decode::power_on());
         let source = TableSource {
             layout: *machine.layout,
-            last_bus: plan.last_bus,
+            pci: plan.pci.clone(),
             topology: machine.cpu.topology(),
             nodes: plan.nodes.to_vec(),
             has_generation: machine.generation.is_some(),

@@ -6,7 +6,7 @@ use vmm_kvm::CpuTopology;
 use vmm_memory::Layout;
 
 use super::script::{self, GenerationPointer};
-use crate::acpi::{self, Addresses, Described, PM_BASE, TableSet};
+use crate::acpi::{self, Addresses, Described, DescribedPci, PM_BASE, TableSet};
 use crate::firmware::decode::Decode;
 use crate::firmware::error::FirmwareError;
 use crate::generation_id::GenerationId;
@@ -26,7 +26,7 @@ const ADDRESS_FIELD: [u8; 9] = [0x08, b'A', b'D', b'D', b'R', 0x12, 8, 2, 0x0c];
 #[derive(Clone, Debug)]
 pub(super) struct TableSource {
     pub(super) layout: Layout,
-    pub(super) last_bus: u8,
+    pub(super) pci: DescribedPci,
     pub(super) topology: CpuTopology,
     pub(super) nodes: Vec<NumaNode>,
     pub(super) has_generation: bool,
@@ -52,7 +52,7 @@ impl TableSource {
         let mut set = acpi::tables(&Described {
             layout: &self.layout,
             addresses,
-            last_bus: self.last_bus,
+            pci: &self.pci,
             topology: self.topology,
             nodes: &self.nodes,
             vm_gen_id: self.has_generation.then_some(SOMEWHERE),
@@ -101,7 +101,10 @@ mod tests {
     fn source() -> TableSource {
         TableSource {
             layout: Layout::new(3 << 30, 40).unwrap().with_open_windows(),
-            last_bus: 4,
+            pci: DescribedPci {
+                last_bus: 4,
+                ..DescribedPci::default()
+            },
             topology: CpuTopology::new(2, 2, 1).unwrap(),
             nodes: Vec::new(),
             has_generation: true,

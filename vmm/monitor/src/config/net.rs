@@ -1,9 +1,11 @@
 //! Network cards and their limits.
 
+use std::collections::BTreeSet;
+
 use proto_vmm::v1;
 use vmm_devices::virtio::net::{MAX_PAIRS, NetConfig, NetLimits};
 use vmm_devices::virtio::rate::RateLimit;
-use vmm_machine::{DeviceConfig, NetCard};
+use vmm_machine::{DeviceConfig, MAX_ACPI_INDEX, NetCard, PciAddress};
 
 use super::error::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
@@ -47,7 +49,38 @@ pub(super) fn card(
         taps,
         vhost,
         config,
+        acpi_index: acpi_index(wire, field)?,
     }))
+}
+
+fn acpi_index(
+    wire: &v1::VirtioNet,
+    field: impl Fn(&str) -> String,
+) -> Result<Option<u16>, FieldError> {
+    u16::try_from(wire.acpi_index)
+        .ok()
+        .filter(|index| *index <= MAX_ACPI_INDEX)
+        .map(|index| (index > 0).then_some(index))
+        .ok_or_else(|| {
+            let rule = format!("is {}; allowed are 1 to {MAX_ACPI_INDEX}", wire.acpi_index);
+            FieldError::new(field("acpi_index"), rule)
+        })
+}
+
+/// Checks the numbers of all cards together.
+pub(super) fn check_acpi_indexes(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), FieldError> {
+    let mut taken = BTreeSet::new();
+    for (index, (_, config)) in devices.iter().enumerate() {
+        let DeviceConfig::Net(card) = config else {
+            continue;
+        };
+        if let Some(number) = card.acpi_index.filter(|number| !taken.insert(*number)) {
+            let rule = format!("is {number}, which another card has");
+            let field = format!("devices[{index}].net.acpi_index");
+            return Err(FieldError::new(field, rule));
+        }
+    }
+    Ok(())
 }
 
 fn config(wire: &v1::VirtioNet, field: impl Fn(&str) -> String) -> Result<NetConfig, FieldError> {
@@ -127,7 +160,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 7],
             ..NetConfig::default()
         };
-        assert_eq!(card.config, expected);
+        assert_eq!((card.config, card.acpi_index), (expected, None));
     }
 
     #[test]
@@ -145,6 +178,7 @@ mod tests {
             link_down: true,
             shared_vector: true,
             speed_mbps: 10_000,
+            acpi_index: 16_383,
             limits: Some(v1::NetLimits {
                 receive_bytes: limit(1),
                 receive_frames: limit(2),
@@ -166,6 +200,7 @@ mod tests {
         assert_eq!(all.map(|limit| limit.burst), [9; 4]);
         assert!(card.config.link_down && card.config.shared_vector);
         assert_eq!((card.config.mtu, card.config.speed_mbps), (9000, 10_000));
+        assert_eq!(card.acpi_index, Some(16_383));
     }
 
     #[test]
@@ -180,6 +215,8 @@ mod tests {
         wrong(|net| net.mac = vec![3; 6], "mac");
         wrong(|net| net.mtu = 67, "mtu");
         wrong(|net| net.mtu = 65_536, "mtu");
+        wrong(|net| net.acpi_index = 16_384, "acpi_index");
+        wrong(|net| net.acpi_index = 65_537, "acpi_index");
         wrong(|net| net.tap_fd = 3, "tap_fd");
         wrong(|net| net.more_tap_fds = vec![1, 1], "more_tap_fds[1]");
         wrong(|net| net.more_tap_fds = vec![1; 32], "more_tap_fds");
@@ -197,5 +234,24 @@ mod tests {
             });
         };
         wrong(limits, "limits");
+    }
+
+    #[test]
+    fn no_two_cards_have_one_number() {
+        let card = |device, acpi_index| {
+            let wire = v1::VirtioNet {
+                acpi_index,
+                ..wire()
+            };
+            let address = PciAddress::new(0, device).unwrap();
+            (address, DeviceConfig::Net(read(&wire).unwrap()))
+        };
+        let field = |devices: &[_]| check_acpi_indexes(devices).err().map(|error| error.field);
+        assert_eq!(
+            field(&[card(1, 0), card(2, 7), card(3, 0), card(4, 8)]),
+            None
+        );
+        let twice = field(&[card(1, 7), card(2, 7)]);
+        assert_eq!(twice.as_deref(), Some("devices[1].net.acpi_index"));
     }
 }
