@@ -8,6 +8,7 @@ mod limits;
 mod network;
 mod places;
 mod pod_network;
+mod routes;
 mod words;
 
 use std::collections::BTreeMap;

@@ -29,6 +29,8 @@ pub(crate) mod sockets;
 mod walls;
 
 pub(crate) use attach::{attach, change_upstreams};
+pub(crate) use clash::{Network as NetworkBits, overlap};
+pub(crate) use config::Pool;
 pub use config::{Egress, PodNetworkConfig};
 pub(crate) use file::PodFile;
 pub(crate) use names::{BRIDGE_ADDRESS, TAP, mark_of};

@@ -1,11 +1,12 @@
 //! What the pod network needs of the node.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use super::finding::Finding;
+use super::routes::{self, Route};
 use super::words::text_of;
-use crate::pod::PodNetworkConfig;
+use crate::pod::{PodNetworkConfig, Pool, overlap};
 use crate::resolver::Resolver;
 
 const CHECK: &str = "pod network";
@@ -24,67 +25,37 @@ pub(super) fn judge(
         );
         return vec![finding];
     };
-    let mut findings = vec![pool(root, config), forwarding(root)];
+    let mut findings = pools(root, config);
+    findings.push(forwarding(root));
     findings.extend(config.network6.map(|network| forwarding6(root, network)));
     findings.push(names(resolver));
     findings.extend(firewall(root, config));
     findings
 }
 
-/// Whether the pool is used by somebody else, as far as the node has a way there.
-fn pool(root: &Path, config: &PodNetworkConfig) -> Finding {
-    let shown = format!("{}/{}", config.network, config.prefix);
-    let routes = text_of(root, "proc/net/route").unwrap_or_default();
-    let other = routes.lines().skip(1).find_map(|line| {
-        let route = Route::parse(line)?;
-        let is_other = route.interface != config.bridge && route.overlaps(config);
-        is_other.then_some(route)
-    });
-    match other {
-        None => Finding::ok(CHECK, format!("{shown} on {}", config.bridge)),
-        Some(route) => Finding::fail(
-            CHECK,
-            format!(
-                "{shown} overlaps {}/{}, to which the node has a route by {}",
-                route.network,
-                route.mask.count_ones(),
-                route.interface
+/// Whether a pool is used by somebody else, as far as the node has a way there.
+fn pools(root: &Path, config: &PodNetworkConfig) -> Vec<Finding> {
+    let routes = routes::all(root);
+    let judge = |pool: Pool| {
+        let shown = pool.shown();
+        let mut others = routes.iter();
+        let other = others
+            .find(|route| route.interface != config.bridge && overlap(route.network, pool.network));
+        match other {
+            None => Finding::ok(CHECK, format!("{shown} on {}", config.bridge)),
+            Some(Route {
+                network: (address, bits),
+                interface,
+            }) => Finding::fail(
+                CHECK,
+                format!(
+                    "{shown} overlaps {address}/{bits}, to which the node has a route by {interface}: guests of the pod network do not start"
+                ),
+                format!("another {} in the agent's configuration", pool.setting),
             ),
-            "another pod_network.cidr in the agent's configuration",
-        ),
-    }
-}
-
-/// A line of `/proc/net/route`.
-struct Route {
-    interface: String,
-    network: Ipv4Addr,
-    mask: u32,
-}
-
-impl Route {
-    /// Default routes lead everywhere and are none.
-    fn parse(line: &str) -> Option<Self> {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let number = |index: usize| {
-            let word = words.get(index)?;
-            u32::from_str_radix(word, 16).map(u32::from_be).ok()
-        };
-        let (network, mask) = (number(1)?, number(7)?);
-        (mask != 0).then_some(Self {
-            interface: words.first().copied()?.to_owned(),
-            network: Ipv4Addr::from(network),
-            mask,
-        })
-    }
-
-    fn overlaps(&self, config: &PodNetworkConfig) -> bool {
-        let own = u32::MAX
-            .checked_shl(32 - u32::from(config.prefix))
-            .unwrap_or(0);
-        let mask = own & self.mask;
-        u32::from(self.network) & mask == u32::from(config.network) & mask
-    }
+        }
+    };
+    config.pools().into_iter().map(judge).collect()
 }
 
 /// Whether guests reach others than the node and each other.
@@ -167,6 +138,8 @@ fn firewall(root: &Path, config: &PodNetworkConfig) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::super::finding::Health;
     use super::super::tests::node;
     use super::*;
@@ -207,10 +180,16 @@ eth0 00000000 0100000A 0003 0 0 0 00000000 0 0 0
 kvmlet0 0000D50A 00000000 0001 0 0 0 0000FFFF 0 0 0
 eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
 
+    const ROUTES6: &str = "\
+fd000001000200030000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 00000001 00000000 00000001  kvmlet0
+00000000000000000000000000000000 00 00000000000000000000000000000000 00 fe800000000000000000000000000001 00000400 00000001 00000000 00450003     eth0
+fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 00000002 00000000 80200001  kvmlet0\n";
+
     #[test]
     fn a_node_that_forwards_and_has_the_pool_for_itself_is_well() {
         let files = [
             ("proc/net/route", ROUTES),
+            ("proc/net/ipv6_route", ROUTES6),
             ("proc/sys/net/ipv4/ip_forward", "1\n"),
             ("proc/sys/net/ipv6/conf/all/forwarding", "1\n"),
         ];
@@ -220,8 +199,10 @@ eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
     #[test]
     fn every_lack_has_its_way_out() {
         let routes = format!("{ROUTES}wg0 0000D40A 00000000 0001 0 0 0 0000FEFF 0 0 0\n");
+        let routes6 = format!("{ROUTES6}{}", ROUTES6.replace("kvmlet0", "wg0"));
         let files = [
             ("proc/net/route", routes.as_str()),
+            ("proc/net/ipv6_route", routes6.as_str()),
             ("etc/ufw/ufw.conf", "ENABLED=yes\n"),
             ("etc/default/ufw", "DEFAULT_FORWARD_POLICY=\"DROP\"\n"),
         ];
@@ -231,7 +212,8 @@ eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
         };
         let lacks = lacks(&files, &stub);
         for (lack, words) in lacks.iter().zip([
-            "pod network: another pod_network.cidr",
+            "pod network: another pod_network.cidr in",
+            "pod network: another pod_network.cidr6 in",
             "forwarding: sysctl -w net.ipv4.ip_forward=1",
             "forwarding: sysctl -w net.ipv6.conf.all.forwarding=1",
             "resolver: name a server there",
@@ -239,6 +221,6 @@ eth0 0000000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
         ]) {
             assert!(lack.starts_with(words), "{lack} is not {words}");
         }
-        assert_eq!(lacks.len(), 5, "{lacks:?}");
+        assert_eq!(lacks.len(), 6, "{lacks:?}");
     }
 }

@@ -13,10 +13,9 @@ use rtnetlink::packet_route::route::{
 
 use super::config::PodNetworkConfig;
 use super::error::{PodError, link_error};
-use super::names::PREFIX6;
 
 /// A network, and its bits.
-type Network = (IpAddr, u8);
+pub(crate) type Network = (IpAddr, u8);
 
 /// Makes sure that no route of the node leads to a network that the bridge, if it is there, does not have yet. One that it has is in use:
 /// whoever came later is at fault, and guests go on.
@@ -29,24 +28,14 @@ pub(super) async fn ensure_free(
         Some(bridge) => addresses_of(handle, bridge).await?,
         None => Vec::new(),
     };
-    let v4 = (
-        "pod_network.cidr",
-        (IpAddr::V4(config.network), config.prefix),
-        IpAddr::V4(config.gateway()),
-    );
-    let v6 = config.network6.zip(config.gateway6());
-    let v6 = v6.map(|(network, gateway)| {
-        let network = (IpAddr::V6(network), PREFIX6);
-        ("pod_network.cidr6", network, IpAddr::V6(gateway))
-    });
-    for (setting, network, gateway) in std::iter::once(v4).chain(v6) {
-        if present.contains(&gateway) {
+    for pool in config.pools() {
+        if present.contains(&pool.gateway) {
             continue;
         }
-        if let Some((route, link)) = route_to(handle, network, bridge).await? {
+        if let Some((route, link)) = route_to(handle, pool.network, bridge).await? {
             return Err(PodError::Clash {
-                setting,
-                network: shown(network),
+                setting: pool.setting,
+                network: pool.shown(),
                 route: shown(route),
                 link: name_of(handle, link).await,
             });
@@ -123,7 +112,7 @@ fn led_to(message: &RouteMessage) -> Option<(Network, Option<u32>)> {
 }
 
 /// Whether two networks have an address in common.
-fn overlap((one, one_bits): Network, (other, other_bits): Network) -> bool {
+pub(crate) fn overlap((one, one_bits): Network, (other, other_bits): Network) -> bool {
     let differs = match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (u32::from(one) ^ u32::from(other)).leading_zeros(),
         (IpAddr::V6(one), IpAddr::V6(other)) => {

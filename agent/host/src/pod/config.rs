@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use agent_domain::Transport;
 
+use super::names::PREFIX6;
+
 /// Setting `pod_network`: the node's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodNetworkConfig {
@@ -25,6 +27,25 @@ pub struct PodNetworkConfig {
     pub dns: Vec<IpAddr>,
 }
 
+/// Addresses of one family that guests have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pool {
+    /// The setting that has the network.
+    pub(crate) setting: &'static str,
+    /// The network, and its bits.
+    pub(crate) network: (IpAddr, u8),
+    /// The node's own address in it.
+    pub(crate) gateway: IpAddr,
+}
+
+impl Pool {
+    /// The network as people write it.
+    pub(crate) fn shown(&self) -> String {
+        let (address, bits) = self.network;
+        format!("{address}/{bits}")
+    }
+}
+
 /// A rule about what guests reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Egress {
@@ -37,6 +58,22 @@ pub struct Egress {
 }
 
 impl PodNetworkConfig {
+    /// The pool of IPv4, and that of IPv6 if guests have it.
+    pub(crate) fn pools(&self) -> Vec<Pool> {
+        let v4 = Pool {
+            setting: "pod_network.cidr",
+            network: (IpAddr::V4(self.network), self.prefix),
+            gateway: IpAddr::V4(self.gateway()),
+        };
+        let v6 = self.network6.zip(self.gateway6());
+        let v6 = v6.map(|(network, gateway)| Pool {
+            setting: "pod_network.cidr6",
+            network: (IpAddr::V6(network), PREFIX6),
+            gateway: IpAddr::V6(gateway),
+        });
+        std::iter::once(v4).chain(v6).collect()
+    }
+
     /// The node's address on the bridge: the first of the pool.
     #[must_use]
     pub fn gateway(&self) -> Ipv4Addr {
