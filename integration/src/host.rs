@@ -27,6 +27,7 @@ const PROGRAMS: &[&str] = &[
     "watch-vmi",
     "testguest",
     "kvmlet",
+    "kvmlet-dhcp",
     "kvmlet-vmm",
     "kvmctl",
 ];

@@ -8,7 +8,7 @@ use integration::node::{Console, Flavour, Node, NodeSpec};
 use crate::progress::step;
 
 /// The project's programs, as far as a node needs them.
-pub const PROGRAMS: &[&str] = &["kvmlet", "kvmlet-vmm", "kvmctl"];
+pub const PROGRAMS: &[&str] = &["kvmlet", "kvmlet-dhcp", "kvmlet-vmm", "kvmctl"];
 
 /// Boots a node on this terminal and waits until the user ends it.
 ///

@@ -17,7 +17,12 @@ use crate::sbom;
 const CARGO_DEB: &str = "3.8.0";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Crates whose programs are in the package.
-pub const SHIPPED: [&str; 3] = ["agent-daemon", "agent-cli", "vmm-monitor"];
+pub const SHIPPED: [&str; 4] = [
+    "agent-daemon",
+    "agent-dhcp-server",
+    "agent-cli",
+    "vmm-monitor",
+];
 
 /// Options of `cargo xtask package`.
 #[derive(clap::Args)]

@@ -4,14 +4,8 @@
 //! at the start of a program: the agent starts itself anew with a hidden subcommand, which drops
 //! its privileges as its first act. The daemon's `main` calls [`run`] before anything else.
 
-mod answer_dhcp;
 mod become_vmm;
-mod confine;
 mod convert_image;
-mod descriptors;
-mod dhcp_counts;
-mod dhcp_orders;
-mod drop_privileges;
 mod launch_arguments;
 mod launch_vmm;
 mod messages;
@@ -28,15 +22,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-#[cfg(test)]
-pub(crate) use answer_dhcp::serve_unconfined as serve_dhcp;
 pub(crate) use become_vmm::GO_ON;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
-pub(crate) use descriptors::send;
-pub(crate) use dhcp_counts::{
-    Dropped as DhcpDropped, PLACES as DHCP_PLACES, create as dhcp_counts, read as read_dhcp_counts,
-};
-pub(crate) use dhcp_orders::{Order as DhcpOrder, send as send_dhcp_order};
 pub(crate) use launch_arguments::LaunchArguments;
 pub(crate) use launch_vmm::Launched;
 pub(crate) use messages::{next_message, send_in_turn};
@@ -73,6 +60,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
         unpack_kernel::SUBCOMMAND => Some(unpack_kernel::main()),
         become_vmm::SUBCOMMAND => Some(become_vmm::main(arguments)),
         run_hook::SUBCOMMAND => Some(run_hook::main(arguments)),
+        open_dhcp::SUBCOMMAND => {
+            let served = open_dhcp::serve(arguments);
+            Some(exit_code(open_dhcp::SUBCOMMAND, served))
+        }
         launch_vmm::SUBCOMMAND => {
             oom_score::spare();
             Some(launch_vmm::main(arguments))
@@ -87,13 +78,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
 type Serve = fn() -> io::Result<()>;
 
 /// Helpers that have all they do from their standard input.
-const SERVING: [(&str, Serve); 7] = [
+const SERVING: [(&str, Serve); 5] = [
     (convert_image::SUBCOMMAND, convert_image::serve),
     (read_archive::SUBCOMMAND, read_archive::serve),
     (read_layers::SUBCOMMAND, read_layers::serve),
     (pull_image::SUBCOMMAND, pull_image::serve),
-    (answer_dhcp::SUBCOMMAND, answer_dhcp::serve),
-    (open_dhcp::SUBCOMMAND, open_dhcp::serve),
     (open_sockets::SUBCOMMAND, open_sockets::serve),
 ];
 

@@ -11,6 +11,7 @@ use agent_domain::{PathRecord, PathRecords, PathRules};
 use crate::firmware::FirmwareSettings;
 use crate::machine_config::DebugPorts;
 use crate::pod::PodNetworkConfig;
+use crate::programs::find_program;
 use crate::registry::RegistrySettings;
 use crate::room::ImageStoreLimits;
 
@@ -45,6 +46,8 @@ pub struct LinuxHostConfig {
     pub state_dir: PathBuf,
     /// The program `kvmlet-vmm`.
     pub vmm_program: PathBuf,
+    /// The program `kvmlet-dhcp`.
+    pub dhcp_program: PathBuf,
     /// The program that carries out the hidden subcommands of [`crate::child::run`]: the agent's
     /// own, `/proc/self/exe`.
     pub helper_program: PathBuf,
@@ -86,13 +89,15 @@ pub struct LinuxHostConfig {
 }
 
 impl LinuxHostConfig {
-    /// The defaults of a host whose directories and VMM program are these.
+    /// The defaults of a host whose directories and VMM program are these. Its server of addresses is where it is
+    /// installed.
     #[must_use]
     pub fn new(run_dir: PathBuf, state_dir: PathBuf, vmm_program: PathBuf) -> Self {
         Self {
             run_dir,
             state_dir,
             vmm_program,
+            dhcp_program: find_program(agent_dhcp_server::PROGRAM),
             helper_program: PathBuf::from("/proc/self/exe"),
             paths: PathRules::default(),
             path_records: KnownPaths::default(),

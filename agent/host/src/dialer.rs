@@ -236,7 +236,7 @@ impl Shared {
     async fn start(self: &Arc<Self>) -> io::Result<Arc<Running>> {
         let server = start_server(
             &self.program,
-            OPEN_SOCKETS,
+            &[OPEN_SOCKETS.as_ref()],
             Stdio::null(),
             &self.sandbox,
             KIND,

@@ -15,10 +15,11 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use agent_confined::send;
 use agent_images::disk::{ConvertLimits, Converted, DiskFormat, DiskInfo, MAX_CHAIN};
 use nix::libc;
 
-use crate::child::{CONVERT_IMAGE, Reply, Request, Task, send};
+use crate::child::{CONVERT_IMAGE, Reply, Request, Task};
 pub use draft::Draft;
 
 /// Longest line that the child is heard out for.

@@ -26,6 +26,8 @@ pub use finding::{Finding, Health};
 pub struct Patient {
     /// The program `kvmlet-vmm`.
     pub vmm_program: PathBuf,
+    /// The program `kvmlet-dhcp`.
+    pub dhcp_program: PathBuf,
     /// Ledger, logs, disks of VMIs.
     pub state_dir: PathBuf,
     /// Which paths of the host manifests may name.
@@ -58,6 +60,9 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
         pod_network,
         &resolver::read().or_rather(pod_network.map_or(&[], |config| &config.dns)),
     ));
+    if pod_network.is_some() {
+        findings.push(places::dhcp_program(&patient.dhcp_program));
+    }
     findings.extend([
         places::vmm_program(&patient.vmm_program),
         places::bios(&patient.firmware),
@@ -90,6 +95,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let patient = Patient {
             vmm_program: dir.path().join("kvmlet-vmm"),
+            dhcp_program: dir.path().join("kvmlet-dhcp"),
             state_dir: dir.path().to_owned(),
             paths: PathRules {
                 disks: vec![dir.path().join("disks")],

@@ -34,6 +34,7 @@ mod oom_score;
 mod pod;
 mod process;
 mod process_usage;
+mod programs;
 mod registry;
 mod resolver;
 mod room;
@@ -77,6 +78,7 @@ pub use netfilter::Restored;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::{Egress, PodNetworkConfig};
+pub use programs::find_program;
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use room::ImageStoreLimits;
 pub use usage::{

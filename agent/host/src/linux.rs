@@ -204,6 +204,7 @@ impl LinuxHost {
             dialer,
             responder: Arc::new(Responder::new(
                 config.helper_program.clone(),
+                config.dhcp_program.clone(),
                 Arc::clone(&sandbox),
             )),
             pod_prepared: tokio::sync::Mutex::default(),

@@ -3,6 +3,7 @@
 //! What such a helper takes of memory and CPUs is not the service's, and neither do the service's rules for packets bind its
 //! sockets. It is moved before it is told what to do, so it has taken next to nothing yet.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -81,7 +82,7 @@ pub(crate) struct Server {
 /// Starts one in a scope of its own: its sockets are not bound by the rules of the agent's.
 pub(crate) async fn start_server(
     program: &Path,
-    subcommand: &str,
+    arguments: &[&OsStr],
     stdout: Stdio,
     sandbox: &Arc<Sandbox>,
     kind: Kind,
@@ -89,7 +90,7 @@ pub(crate) async fn start_server(
     let flags = SockFlag::SOCK_CLOEXEC;
     let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
     let child = Command::new(program)
-        .arg(subcommand)
+        .args(arguments)
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(stdout)

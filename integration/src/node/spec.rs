@@ -104,12 +104,13 @@ impl NodeSpec {
         })
     }
 
-    /// Brings the project's programs along.
+    /// Brings the project's programs along. The agent comes with its server of addresses.
     ///
     /// # Errors
     /// When they were not built yet.
     pub fn with_programs(mut self, names: &[&str]) -> anyhow::Result<Self> {
-        for name in names {
+        let lacks_server = names.contains(&"kvmlet") && !names.contains(&"kvmlet-dhcp");
+        for name in names.iter().chain(lacks_server.then_some(&"kvmlet-dhcp")) {
             self.payload
                 .push((artifacts::program(name)?, format!("bin/{name}")));
         }

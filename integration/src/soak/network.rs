@@ -41,9 +41,9 @@ echo named namespaces: $(ip netns)
 echo processes of guests: $(pidof kvmlet-vmm)
 cd /proc
 echo networks of processes: $(for pid in [0-9]*; do
-  case $(readlink $pid/exe) in */kvmlet|'') ;; *) readlink $pid/ns/net;; esac; done | sort -u)
+  case $(readlink $pid/exe) in */kvmlet|*/kvmlet-dhcp|'') ;; *) readlink $pid/ns/net;; esac; done | sort -u)
 echo sockets of guests: $(for pid in [0-9]*; do
-  case $(tr '\0' ' ' <$pid/cmdline 2>/dev/null) in *' answer-dhcp ') ls -l $pid/fd | grep -c socket: | grep -v '^[0-2]$';; esac; done)
+  case $(readlink $pid/exe) in */kvmlet-dhcp) ls -l $pid/fd | grep -c socket: | grep -v '^[0-2]$';; esac; done)
 ip -o addr show | sed 's/^[0-9]*: //; s/valid_lft.*//'
 ip route show table all | sed 's/ linkdown//; s/ dead//'
 nft --stateless list ruleset

@@ -59,6 +59,19 @@ pub(super) const ROOMS: &[Room] = &[
         ..PLAIN
     },
     Room {
+        name: "agent-confined",
+        never_at_all: RUNTIMES,
+        because: "is not for children that read what strangers wrote",
+        ..PLAIN
+    },
+    Room {
+        name: "agent-dhcp-server",
+        imports: &["agent-confined", "agent-dhcp"],
+        never_at_all: RUNTIMES,
+        because: "is more than a server has use for that guests may take over",
+        ..PLAIN
+    },
+    Room {
         name: "agent-domain",
         imports: &["proto-node", "proto-machine"],
         never_directly: IMPURE,
@@ -102,7 +115,9 @@ pub(super) const ROOMS: &[Room] = &[
         imports: &[
             "agent-plan",
             "agent-domain",
+            "agent-confined",
             "agent-dhcp",
+            "agent-dhcp-server",
             "agent-images",
             "proto-machine",
             "proto-vmm",

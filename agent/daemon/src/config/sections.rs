@@ -312,11 +312,6 @@ impl Default for Log {
     }
 }
 
-/// The two programs are installed side by side, or the VMM where only the agent looks.
 fn default_vmm() -> PathBuf {
-    let here = std::env::current_exe().ok();
-    let beside = here.and_then(|path| path.parent().map(|parent| parent.join("kvmlet-vmm")));
-    beside
-        .filter(|path| path.exists())
-        .unwrap_or_else(|| PathBuf::from("/usr/libexec/kvmlet/kvmlet-vmm"))
+    agent_host::find_program("kvmlet-vmm")
 }

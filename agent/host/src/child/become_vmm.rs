@@ -28,8 +28,8 @@ use nix::unistd::{
     Uid, chdir, chroot, dup, dup2_stdin, dup2_stdout, fexecve, geteuid, pivot_root, setsid,
 };
 
-use super::drop_privileges::{become_user, enter_namespaces, limit};
 use super::launch_arguments::LaunchArguments;
+use agent_confined::{become_user, enter_namespaces, limit};
 
 /// The hidden subcommand's name.
 pub(super) const SUBCOMMAND: &str = "become-vmm";

@@ -15,11 +15,11 @@ use agent_images::disk::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::confine::{Bounds, confine_with};
-use super::descriptors::receive;
 use super::sparse_file::SparseFile;
 use crate::failure::chain;
 use crate::helpers;
+use agent_confined::receive;
+use agent_confined::{Bounds, confine_with};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "convert-image";

@@ -21,9 +21,9 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::become_vmm::{self, GO_ON, MAY_I};
-use super::descriptors::{receive_with, send_with};
-use super::drop_privileges::enter_namespaces;
 use super::launch_arguments::LaunchArguments;
+use agent_confined::enter_namespaces;
+use agent_confined::{receive_with, send_with};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "launch-vmm";

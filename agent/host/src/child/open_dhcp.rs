@@ -1,23 +1,23 @@
-//! `kvmlet open-dhcp`: opens the sockets by which [`answer_dhcp`](super::answer_dhcp) hears and answers guests.
+//! `kvmlet open-dhcp PROGRAM`: opens the sockets by which [`agent_dhcp_server`] hears and answers guests.
 //!
 //! A socket is bound by the rules of the cgroup of whoever opens it, and the agent's unit may talk to nobody
 //! (`IPAddressDeny=`). So this process is moved to a cgroup of its own before it gets its first order. It reads what
 //! the agent says and nothing else; what guests write is read by the process that it starts, which has no rights.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use agent_confined::{Received, receive_message};
+use agent_dhcp_server::{Order, send_order_waiting};
 use agent_domain::PodBinding;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
-use super::answer_dhcp;
-use super::dhcp_orders::{Order, send_waiting};
-use super::messages::{Received, receive_message};
 use crate::pod::sockets::{Opened, open};
 
 /// The hidden subcommand's name.
@@ -33,22 +33,26 @@ struct Server {
 }
 
 impl Server {
-    fn start() -> io::Result<Self> {
+    fn start(program: &OsStr) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (orders, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
         // It is sent one order for each guest at once when an agent starts, and has yet to start itself.
         set_socket_timeout(&orders, Timeout::Send, Some(PATIENCE))?;
-        let process = Command::new("/proc/self/exe")
-            .arg(answer_dhcp::SUBCOMMAND)
+        let process = Command::new(program)
             .stdin(Stdio::from(theirs))
             // Standard output is where it counts.
-            .spawn()?;
+            .spawn()
+            .map_err(|error| {
+                io::Error::other(format!("{} cannot be started: {error}", program.display()))
+            })?;
         Ok(Self { orders, process })
     }
 }
 
-/// Until the agent or the server is gone.
-pub(super) fn serve() -> io::Result<()> {
+/// Until the agent or the server is gone. The argument is the server's program.
+pub(super) fn serve(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let program = arguments.next();
+    let program = program.ok_or_else(|| io::Error::other("it is not told the server's program"))?;
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     let mut server: Option<Server> = None;
     loop {
@@ -77,7 +81,7 @@ pub(super) fn serve() -> io::Result<()> {
         };
         let running = match server.take() {
             Some(running) => running,
-            None => Server::start()?,
+            None => Server::start(&program)?,
         };
         pass_on(&running, &order, descriptors)?;
         server = Some(running);
@@ -90,7 +94,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
         id, bridged, guest, ..
     } = order
     else {
-        return send_waiting(&server.orders, order, &[]);
+        return send_order_waiting(&server.orders, order, &[]);
     };
     let mut descriptors = descriptors.into_iter();
     let (Some(vmm), Some(namespace)) = (descriptors.next(), descriptors.next()) else {
@@ -112,7 +116,7 @@ fn pass_on(server: &Server, order: &Order, descriptors: Vec<OwnedFd>) -> io::Res
             }
             let mut handed = vec![vmm.as_fd()];
             handed.extend(opened.sockets.iter().map(AsFd::as_fd));
-            send_waiting(&server.orders, order, &handed)
+            send_order_waiting(&server.orders, order, &handed)
         }
         Err(error) => {
             // That it cannot be written changes nothing.

@@ -19,9 +19,9 @@ use tokio::net::UnixDatagram;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::confine::NOBODY;
-use super::drop_privileges::{become_user, limit};
 use super::messages::{next_message, send_in_turn};
+use agent_confined::NOBODY;
+use agent_confined::{become_user, limit};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "open-sockets";

@@ -19,9 +19,9 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::confine::{Bounds, confine_with};
 use crate::failure::chain;
 use crate::helpers;
+use agent_confined::{Bounds, confine_with};
 use asking::Agent;
 use error::PullError;
 use http::Client;

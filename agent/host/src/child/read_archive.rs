@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use agent_images::oci::{ArchiveKind, ArchivedImage, OciLimits};
 use serde::{Deserialize, Serialize};
 
-use super::confine::{Bounds, confine};
-use super::descriptors::receive;
 use crate::failure::chain;
 use crate::helpers;
+use agent_confined::receive;
+use agent_confined::{Bounds, confine};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-archive";

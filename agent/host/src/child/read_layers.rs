@@ -17,11 +17,11 @@ use agent_images::disk::{DiskFormat, Layer, disk_info};
 use agent_images::oci::{ImageFile, ImageManifest, LayoutDir, OciError, OciLimits, Window};
 use serde::{Deserialize, Serialize};
 
-use super::confine::{Bounds, confine_with};
-use super::descriptors::receive;
 use super::sparse_file::SparseFile;
 use crate::failure::chain;
 use crate::helpers;
+use agent_confined::receive;
+use agent_confined::{Bounds, confine_with};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-layers";

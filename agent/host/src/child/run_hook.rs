@@ -14,9 +14,9 @@ use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::Resource;
 use nix::unistd::{geteuid, setsid};
 
-use super::confine::NOBODY;
-use super::drop_privileges::{become_user, enter_namespaces, limit};
 use crate::helpers;
+use agent_confined::NOBODY;
+use agent_confined::{become_user, enter_namespaces, limit};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "run-hook";

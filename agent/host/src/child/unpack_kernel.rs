@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use agent_images::kernel::{UnpackLimits, unpack_kernel};
 
-use super::confine::{Bounds, confine};
 use crate::failure::chain;
 use crate::helpers;
+use agent_confined::{Bounds, confine};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "unpack-kernel";

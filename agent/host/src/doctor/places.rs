@@ -14,12 +14,30 @@ use crate::firmware::{EfiFiles, FirmwareFinder};
 /// Below this much room, logs and disks of VMIs are soon in want.
 const ROOM_BYTES: u64 = 1 << 30;
 
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether there is a server of addresses for guests of the pod network.
+pub(super) fn dhcp_program(program: &Path) -> Finding {
+    const CHECK: &str = "dhcp";
+    if is_program(program) {
+        return Finding::ok(CHECK, program.display().to_string());
+    }
+    Finding::fail(
+        CHECK,
+        format!(
+            "{} is missing or no program: guests of the pod network have no addresses",
+            program.display()
+        ),
+        "install it, there or beside the agent's own program",
+    )
+}
+
 /// Whether there is a VMM to start.
 pub(super) fn vmm_program(program: &Path) -> Finding {
     const CHECK: &str = "vmm";
-    let is_program = fs::metadata(program)
-        .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
-    if is_program {
+    if is_program(program) {
         return Finding::ok(CHECK, program.display().to_string());
     }
     Finding::fail(
@@ -144,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vmm_is_a_file_that_can_be_executed() {
+    fn a_program_is_a_file_that_can_be_executed() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("kvmlet-vmm");
         assert_eq!(vmm_program(&program).health, Health::Fail);
@@ -154,6 +172,8 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(vmm_program(&program).health, Health::Ok);
         assert_eq!(vmm_program(dir.path()).health, Health::Fail);
+        assert_eq!(dhcp_program(&program).health, Health::Ok);
+        assert_eq!(dhcp_program(dir.path()).health, Health::Fail);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use agent_confined::send;
 use agent_images::oci::{ArchivedImage, ImageFile, ImageManifest, OciLimits, Window};
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -23,7 +24,7 @@ use super::eviction::{TEMPORARY, evict, touch};
 use super::lock::shared;
 use crate::beneath::BeneathDir;
 use crate::child::{
-    ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS, send,
+    ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS,
 };
 use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};

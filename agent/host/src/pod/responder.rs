@@ -9,12 +9,11 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_dhcp::Guest;
+use agent_dhcp_server::{Dropped, Order, PLACES, create_counts, read_counts, send_order};
 use tokio::process::Child;
 
 use super::namespace::Namespace;
-use crate::child::{
-    DHCP_PLACES, DhcpDropped, DhcpOrder, OPEN_DHCP, dhcp_counts, read_dhcp_counts, send_dhcp_order,
-};
+use crate::child::OPEN_DHCP;
 use crate::facility::Wake;
 use crate::sandbox::Sandbox;
 use crate::scope::{Kind, Scope, Server, start_server};
@@ -29,6 +28,7 @@ const KIND: Kind = Kind {
 /// Starts and tells the process.
 #[derive(Debug)]
 pub(crate) struct Responder {
+    helper: PathBuf,
     program: PathBuf,
     sandbox: Arc<Sandbox>,
     /// Held while it is started, and told something.
@@ -67,7 +67,7 @@ impl Present {
             .values()
             .filter_map(|served| served.place)
             .collect();
-        (0..DHCP_PLACES).find(|place| !taken.contains(place))
+        (0..PLACES).find(|place| !taken.contains(place))
     }
 }
 
@@ -83,8 +83,10 @@ pub(crate) struct DhcpGuest {
 }
 
 impl Responder {
-    pub(crate) fn new(program: PathBuf, sandbox: Arc<Sandbox>) -> Self {
+    /// `helper` carries out hidden subcommands, and `program` is the server that it starts.
+    pub(crate) fn new(helper: PathBuf, program: PathBuf, sandbox: Arc<Sandbox>) -> Self {
         Self {
+            helper,
             program,
             sandbox,
             turn: tokio::sync::Mutex::default(),
@@ -107,24 +109,24 @@ impl Responder {
         let ended = || io::Error::other("it has just ended");
         let running = present.as_mut().ok_or_else(ended)?;
         let place = running.place_of(&served.id);
-        let order = DhcpOrder::Serve {
+        let order = Order::Serve {
             id: served.id.clone(),
             place,
             bridged: served.bridged,
             guest: Box::new(served.guest.clone()),
         };
         let descriptors = [vmm.as_fd(), namespace.descriptor()];
-        send_dhcp_order(&running.orders, &order, &descriptors)?;
+        send_order(&running.orders, &order, &descriptors)?;
         let known = running.served.entry(served.id.clone()).or_default();
         known.place = place;
         Ok(())
     }
 
     /// What was dropped of a guest, since it is answered by the process that runs; `None` when it is not answered.
-    pub(crate) fn dropped(&self, id: &str) -> Option<DhcpDropped> {
+    pub(crate) fn dropped(&self, id: &str) -> Option<Dropped> {
         let present = self.locked();
         let running = present.as_ref()?;
-        let read = read_dhcp_counts(&running.counts, running.served.get(id)?.place?);
+        let read = read_counts(&running.counts, running.served.get(id)?.place?);
         read.inspect_err(|error| tracing::debug!(id, %error, "what was dropped is not known"))
             .ok()
     }
@@ -150,8 +152,8 @@ impl Responder {
         if running.served.remove(id).is_none() {
             return;
         }
-        let order = DhcpOrder::Leave { id: id.to_owned() };
-        if let Err(error) = send_dhcp_order(&running.orders, &order, &[]) {
+        let order = Order::Leave { id: id.to_owned() };
+        if let Err(error) = send_order(&running.orders, &order, &[]) {
             // It leaves the guest alone by itself once the VMM has ended.
             tracing::debug!(id, %error, "the DHCP server did not take the order to forget a guest that is gone");
         }
@@ -159,9 +161,10 @@ impl Responder {
 
     /// Starts it in a cgroup of its own: its sockets are not bound by the rules of the agent's.
     async fn start(&self) -> io::Result<()> {
-        let counts = dhcp_counts()?;
+        let counts = create_counts()?;
         let stdout = Stdio::from(counts.try_clone()?);
-        let server = start_server(&self.program, OPEN_DHCP, stdout, &self.sandbox, KIND).await?;
+        let arguments = [OPEN_DHCP.as_ref(), self.program.as_os_str()];
+        let server = start_server(&self.helper, &arguments, stdout, &self.sandbox, KIND).await?;
         let Server {
             child,
             pid,

@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
+use agent_dhcp_server::{Order, create_counts, send_order, serve_unconfined};
 use agent_domain::{GuestNetwork, PodBinding};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
@@ -25,7 +26,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::names::mac_of;
 use super::sockets::open;
 use super::*;
-use crate::child::{DhcpOrder, dhcp_counts, send_dhcp_order, serve_dhcp};
 use crate::taps::open_tap;
 use crate::test_namespace::in_a_namespace;
 
@@ -210,9 +210,9 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> (OwnedFd, OwnedF
         SockFlag::SOCK_CLOEXEC,
     )
     .unwrap();
-    let counts = dhcp_counts().unwrap();
+    let counts = create_counts().unwrap();
     let theirs_too = counts.try_clone().unwrap();
-    std::thread::spawn(move || serve_dhcp(theirs, theirs_too));
+    std::thread::spawn(move || serve_unconfined(theirs, theirs_too));
     let namespace = File::open(format!("/proc/{}/ns/net", vmm.pid())).unwrap();
     let opened = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
@@ -223,13 +223,13 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> (OwnedFd, OwnedF
     let mut descriptors = vec![vmm.pidfd()];
     descriptors.extend(opened.join().unwrap());
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-    let order = DhcpOrder::Serve {
+    let order = Order::Serve {
         id: "a".to_owned(),
         place: Some(PLACE),
         bridged: binding == PodBinding::Bridge,
         guest: Box::new(guest),
     };
-    send_dhcp_order(&orders, &order, &descriptors).unwrap();
+    send_order(&orders, &order, &descriptors).unwrap();
     (orders, counts)
 }
 

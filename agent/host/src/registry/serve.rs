@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_confined::send;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
@@ -16,7 +17,7 @@ use super::connect::connect;
 use super::failure::PullFailure;
 use super::fetches::Fetcher;
 use super::settings::RegistrySettings;
-use crate::child::{PULL_IS_BUSY, PullAsk, is_digest, send};
+use crate::child::{PULL_IS_BUSY, PullAsk, is_digest};
 use crate::dialer::Dialer;
 use crate::image_defaults::ImageDefaults;
 use crate::room::RoomMaker;

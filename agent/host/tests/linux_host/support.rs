@@ -106,6 +106,7 @@ impl HostDirs {
     pub fn config(&self) -> LinuxHostConfig {
         let vmm = built("kvmlet-vmm").unwrap_or_default();
         let mut config = LinuxHostConfig::new(self.run(), self.state(), vmm);
+        config.dhcp_program = built("kvmlet-dhcp").unwrap_or_default();
         config.paths = self.paths();
         config.bridges = BTreeMap::from([("lan".to_owned(), "br0".to_owned())]);
         config.pod_network = Some(PodNetworkConfig {

@@ -105,7 +105,7 @@ fn all_at_once(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Res
     let server = |name: &str, kib: f64| {
         let name = format!("DHCP server of {guests} guests, {name}");
         Figure::new(&name, kib / KIB, "MiB", Better::Less)
-            .how("VmRSS and RssAnon of kvmlet answer-dhcp while all of them run")
+            .how("VmRSS and RssAnon of kvmlet-dhcp while all of them run")
     };
     let most = 4.0 + f64::from(guests) / KIB;
     Ok(vec![
@@ -120,7 +120,7 @@ fn all_at_once(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow::Res
 /// KiB of the server of addresses: resident, and the anonymous part of it.
 fn server_kib(host: &Host) -> anyhow::Result<(f64, f64)> {
     let script = "for process in /proc/[0-9]*; do \
-         case $(tr '\\0' ' ' <$process/cmdline 2>/dev/null) in *' answer-dhcp ') \
+         case $(readlink $process/exe) in */kvmlet-dhcp) \
          awk '/^VmRSS|^RssAnon/ {print $1, $2}' $process/status;; esac; done";
     let status = host.sh(script)?;
     let value = |name: &str| -> anyhow::Result<f64> {

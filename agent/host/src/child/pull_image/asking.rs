@@ -11,9 +11,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{sleep, timeout};
 
-use super::super::descriptors::receive_one;
 use super::error::PullError;
 use super::messages::{Ask, BUSY};
+use agent_confined::receive_one;
 
 /// Until the agent answers: it connects to hosts meanwhile.
 const PATIENCE: Duration = Duration::from_secs(300);

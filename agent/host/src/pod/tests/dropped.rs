@@ -3,11 +3,11 @@
 use std::net::{SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
+use agent_dhcp_server::{Dropped, read_counts};
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::*;
-use crate::child::{DhcpDropped, read_dhcp_counts};
 
 /// A client's socket of DHCPv4, and one for messages to routers.
 fn sockets(guest: &Elsewhere) -> (UdpSocket, Socket, u32) {
@@ -35,8 +35,8 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         let (client, router, card) = sockets(&guest);
         let start = Instant::now();
         // Again, because a tap that has just been connected loses what is sent at once.
-        let until = |wanted: fn(DhcpDropped) -> bool, send: &dyn Fn()| loop {
-            let dropped = read_dhcp_counts(&counts, PLACE).unwrap();
+        let until = |wanted: fn(Dropped) -> bool, send: &dyn Fn()| loop {
+            let dropped = read_counts(&counts, PLACE).unwrap();
             if wanted(dropped) {
                 return dropped;
             }
@@ -56,7 +56,7 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         };
         let count = seen.malformed;
         let start_over = Instant::now();
-        while read_dhcp_counts(&counts, PLACE).unwrap().malformed == count {
+        while read_counts(&counts, PLACE).unwrap().malformed == count {
             assert!(start_over.elapsed() < Duration::from_secs(30));
             wrong();
             std::thread::sleep(Duration::from_millis(200));

@@ -1,8 +1,8 @@
-//! `kvmlet answer-dhcp`: answers guests that ask for their addresses, for all guests of the node.
+//! Answers guests that ask for their addresses, for all guests of the node.
 //!
 //! It reads what guests write, and so has nothing: nobody's rights, no network but the sockets that it is handed, no
-//! files, bounded memory, and the system calls that hearing and answering take. [`open_dhcp`](super::open_dhcp) starts it:
-//! standard input is a socket at which guests come and go, and its end ends this process. Standard output is a file of numbers: what was
+//! files, bounded memory, and the system calls that hearing and answering take. `kvmlet open-dhcp` starts it, as a program of its
+//! own so that it has no more in its memory than it needs: standard input is a socket at which guests come and go, and its end ends this process. Standard output is a file of numbers: what was
 //! dropped of each guest. A guest's sockets are closed when its VMM has ended,
 //! whether or not the agent says so: they would keep the VMM's network namespace alive.
 
@@ -12,19 +12,15 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSo
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use agent_confined::{Received, confine_server, receive_message};
 use agent_dhcp::{
     Guest, To, advertisement, answer4, answer6, is_malformed_solicitation, is_request4,
     is_request6, is_solicitation,
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::confine::confine_server;
-use super::dhcp_counts::{self, Dropped};
-use super::dhcp_orders::Order;
-use super::messages::{Received, receive_message};
-
-/// The hidden subcommand's name.
-pub(super) const SUBCOMMAND: &str = "answer-dhcp";
+use super::counts::{self, Dropped};
+use super::orders::Order;
 
 /// Longest request that is read; longer ones are cut off and make no sense.
 const MAX_REQUEST_BYTES: usize = 2048;
@@ -46,7 +42,11 @@ const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 /// Interval between unsolicited router advertisements. Guests forget the router after 18 hours.
 const ADVERTISE_EVERY: Duration = Duration::from_secs(600);
 
-pub(super) fn serve() -> io::Result<()> {
+/// Serves until the agent is gone, by standard input and output.
+///
+/// # Errors
+/// When the process cannot be confined, or is not spoken to as it should be.
+pub fn serve() -> io::Result<()> {
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     let counts = io::stdout().as_fd().try_clone_to_owned()?;
     let mut server = Server::new(orders, counts)?;
@@ -55,9 +55,11 @@ pub(super) fn serve() -> io::Result<()> {
     Ok(())
 }
 
-/// The same on a thread of a test.
-#[cfg(test)]
-pub(crate) fn serve_unconfined(orders: OwnedFd, counts: OwnedFd) -> io::Result<()> {
+/// The same on a thread of a test, which keeps its rights.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_unconfined(orders: OwnedFd, counts: OwnedFd) -> io::Result<()> {
     let mut server = Server::new(orders, counts)?;
     while server.turn()? {}
     Ok(())
@@ -247,10 +249,9 @@ impl ServedGuest {
         self.count(counts)
     }
 
-    fn count(&self, counts: &OwnedFd) -> io::Result<()> {
-        self.place.map_or(Ok(()), |place| {
-            dhcp_counts::write(counts, place, self.dropped)
-        })
+    fn count(&self, file: &OwnedFd) -> io::Result<()> {
+        self.place
+            .map_or(Ok(()), |place| counts::write(file, place, self.dropped))
     }
 
     fn answer(&mut self) {

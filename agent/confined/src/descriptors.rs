@@ -13,12 +13,18 @@ use rustix::net::{
 const MAX_DESCRIPTORS: usize = 253;
 
 /// Sends a byte with the descriptors.
-pub(crate) fn send(socket: &impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+///
+/// # Errors
+/// When the other side is gone, or there are too many descriptors.
+pub fn send(socket: &impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_with(socket, b"d", descriptors, SendFlags::empty())
 }
 
 /// Sends bytes, and the descriptors with the first of them.
-pub(super) fn send_with(
+///
+/// # Errors
+/// As [`send`], and with `DONTWAIT` when the other side does not keep up.
+pub fn send_with(
     socket: &impl AsFd,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -36,7 +42,10 @@ pub(super) fn send_with(
 }
 
 /// The descriptor that comes with a byte `d`; `None` when another byte comes.
-pub(super) fn receive_one(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
+///
+/// # Errors
+/// When nothing comes any more.
+pub fn receive_one(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
     let (bytes, mut descriptors) = receive_with(socket, &mut [0], RecvFlags::empty())?;
     match (bytes, descriptors.pop()) {
         (_, Some(descriptor)) => Ok(Some(descriptor)),
@@ -46,12 +55,18 @@ pub(super) fn receive_one(socket: &impl AsFd) -> io::Result<Option<OwnedFd>> {
 }
 
 /// The descriptors that come with the first byte.
-pub(super) fn receive(socket: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
+///
+/// # Errors
+/// When the socket fails.
+pub fn receive(socket: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
     Ok(receive_with(socket, &mut [0], RecvFlags::empty())?.1)
 }
 
 /// As many bytes as came, and the descriptors that came with them.
-pub(super) fn receive_with(
+///
+/// # Errors
+/// When the socket fails, and with `DONTWAIT` when nothing has come.
+pub fn receive_with(
     socket: &impl AsFd,
     bytes: &mut [u8],
     flags: RecvFlags,

@@ -10,22 +10,25 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::{pread, pwrite};
 
 /// Guests that have a place in the file. There is memory for those that dropped something.
-pub(crate) const PLACES: u32 = 1 << 16;
+pub const PLACES: u32 = 1 << 16;
 
 /// Two numbers.
 const PLACE_BYTES: u64 = 16;
 
 /// Messages of a guest that came to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Dropped {
+pub struct Dropped {
     /// They made no sense.
-    pub(crate) malformed: u64,
+    pub malformed: u64,
     /// They came too often.
-    pub(crate) excess: u64,
+    pub excess: u64,
 }
 
 /// A new file, in which nothing was dropped.
-pub(crate) fn create() -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// When the kernel has no memory for it.
+pub fn create() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("dhcp-counts", flags)?;
     ftruncate(&file, u64::from(PLACES) * PLACE_BYTES)?;
@@ -34,7 +37,10 @@ pub(crate) fn create() -> io::Result<OwnedFd> {
 }
 
 /// Numbers of the guest at a place.
-pub(crate) fn read(file: &impl AsFd, place: u32) -> io::Result<Dropped> {
+///
+/// # Errors
+/// When there is no such place.
+pub fn read(file: &impl AsFd, place: u32) -> io::Result<Dropped> {
     let mut bytes = [0; 16];
     let read = pread(file, &mut bytes, u64::from(place) * PLACE_BYTES)?;
     if read != bytes.len() {
@@ -50,7 +56,10 @@ pub(crate) fn read(file: &impl AsFd, place: u32) -> io::Result<Dropped> {
 }
 
 /// Writes them.
-pub(super) fn write(file: &impl AsFd, place: u32, dropped: Dropped) -> io::Result<()> {
+///
+/// # Errors
+/// When there is no such place.
+pub fn write(file: &impl AsFd, place: u32, dropped: Dropped) -> io::Result<()> {
     let mut bytes = [0; 16];
     let (malformed, excess) = bytes.split_at_mut(8);
     malformed.copy_from_slice(&dropped.malformed.to_ne_bytes());

@@ -3,15 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use agent_confined::send_message;
 use agent_dhcp::Guest;
 use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 
-use super::messages::send_message;
-
 /// An order of the agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
+pub enum Order {
     /// Answer a guest. With the descriptor of the VMM's process (pidfd), and the VMM's network namespace; to the server
     /// itself, the guest's sockets in the place of that.
     Serve {
@@ -32,16 +31,18 @@ pub(crate) enum Order {
 }
 
 /// Sends an order, or fails where the other side does not keep up.
-pub(crate) fn send(
-    socket: &impl AsFd,
-    order: &Order,
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+///
+/// # Errors
+/// When the order is not taken.
+pub fn send(socket: &impl AsFd, order: &Order, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_message(socket, order, descriptors, SendFlags::DONTWAIT)
 }
 
 /// Sends an order, and waits for the other side as long as the socket does.
-pub(super) fn send_waiting(
+///
+/// # Errors
+/// When the order is not taken.
+pub fn send_waiting(
     socket: &impl AsFd,
     order: &Order,
     descriptors: &[BorrowedFd<'_>],

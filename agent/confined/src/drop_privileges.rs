@@ -9,7 +9,10 @@ use nix::unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid};
 
 /// Unshares what may be unshared. A host or container that does not allow it is not an error: the
 /// namespaces are one wall of several.
-pub(super) fn enter_namespaces(flags: CloneFlags) -> io::Result<bool> {
+///
+/// # Errors
+/// When the kernel fails in another way than by not allowing it.
+pub fn enter_namespaces(flags: CloneFlags) -> io::Result<bool> {
     match unshare(flags) {
         Ok(()) => Ok(true),
         Err(Errno::EPERM | Errno::ENOSYS | Errno::EINVAL | Errno::ENOSPC) => Ok(false),
@@ -19,7 +22,10 @@ pub(super) fn enter_namespaces(flags: CloneFlags) -> io::Result<bool> {
 
 /// Becomes another user, without supplementary groups. Only root can; anybody else stays who they
 /// are.
-pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+///
+/// # Errors
+/// When the kernel refuses it to root.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
@@ -31,6 +37,9 @@ pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
 }
 
 /// Sets soft and hard limit.
-pub(super) fn limit(resource: Resource, value: u64) -> io::Result<()> {
+///
+/// # Errors
+/// When the limit that there is is lower.
+pub fn limit(resource: Resource, value: u64) -> io::Result<()> {
     Ok(setrlimit(resource, value, value)?)
 }

@@ -14,27 +14,33 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use super::drop_privileges::{become_user, enter_namespaces, limit};
 
 /// `nobody` and `nogroup` on every distribution.
-pub(super) const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 /// Resource limits of a helper.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub struct Bounds {
     /// Its address space.
-    pub(super) address_space_bytes: u64,
+    pub address_space_bytes: u64,
     /// Its CPU time.
-    pub(super) cpu_seconds: u64,
+    pub cpu_seconds: u64,
     /// The largest file that it writes.
-    pub(super) output_bytes: u64,
+    pub output_bytes: u64,
 }
 
 /// Gives up everything but the descriptors that this process has. It can open nothing from here on.
 /// It ends with the thread that started it.
-pub(super) fn confine(bounds: Bounds) -> io::Result<()> {
+///
+/// # Errors
+/// When the kernel refuses; the process may have given up a part by then, and must not go on.
+pub fn confine(bounds: Bounds) -> io::Result<()> {
     confine_with(bounds, &[])
 }
 
 /// As [`confine`], with system calls beyond those of all helpers.
-pub(super) fn confine_with(bounds: Bounds, calls: &[libc::c_long]) -> io::Result<()> {
+///
+/// # Errors
+/// As [`confine`].
+pub fn confine_with(bounds: Bounds, calls: &[libc::c_long]) -> io::Result<()> {
     leave_everything()?;
     // A change of user resets it, so after that.
     set_pdeathsig(Signal::SIGKILL)?;
@@ -60,7 +66,10 @@ fn leave_everything() -> io::Result<()> {
 
 /// The same for a helper that serves for as long as its agent runs, by sockets that it is handed: nothing bounds its
 /// time, and it reads no files.
-pub(super) fn confine_server() -> io::Result<()> {
+///
+/// # Errors
+/// As [`confine`].
+pub fn confine_server() -> io::Result<()> {
     leave_everything()?;
     // A change of user resets it, so after that.
     set_pdeathsig(Signal::SIGKILL)?;
