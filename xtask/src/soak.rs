@@ -6,6 +6,7 @@ mod examples;
 mod firmware;
 mod fuzz;
 mod images;
+mod liar;
 mod network;
 mod overlay;
 mod powercut;
@@ -48,6 +49,8 @@ pub enum Soak {
     /// Kill the agent and what works for it, and cut a node's power, while images are pulled, unpacked and collected; goes on
     /// where it ended.
     Images(images::ImagesOptions),
+    /// A stock guest with Debian's scapy lies to its neighbours in each way: each lie is dropped and counted.
+    Liar,
     /// Guests of the pod network come and go while the agent is killed; the node is as before, and all addresses are free.
     Network(network::NetworkOptions),
     /// fio in a stock guest writes over a base and verifies, while its machine is paused, saved and restored.
@@ -104,6 +107,7 @@ pub fn run(root: &Path, what: &Soak) -> anyhow::Result<()> {
         Soak::Firmware(options) => firmware::run(root, options),
         Soak::Fuzz(options) => fuzz::run(root, options),
         Soak::Images(options) => images::run(root, options),
+        Soak::Liar => liar::run(root),
         Soak::Network(options) => network::run(root, options),
         Soak::Overlay(options) => overlay::run(root, options),
         Soak::Powercut(options) => powercut::run(root, options),

@@ -1,5 +1,5 @@
 //! The disk of guests that have Debian's clients of DHCP, and of who stands around them: a stock dnsmasq, and programs that
-//! ask and answer.
+//! ask, answer and lie.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,14 @@ use super::kernel::StockKernel;
 const CLIENTS: Recipe = Recipe {
     name: "clients",
     packages: "systemd,systemd-resolved,udev,dbus,ifupdown,isc-dhcp-client,busybox,udhcpc,dnsmasq-base,iproute2,\
-               iputils-ping,kmod,procps,socat",
+               iputils-ping,kmod,procps,socat,python3-scapy",
     directory: "clients",
     files: &[
         "init",
         "first",
         "serve",
         "ask",
+        "lies",
         "shell.service",
         "serve.service",
     ],

@@ -9,6 +9,7 @@
 //! ```
 
 mod checks;
+pub mod liar;
 mod place;
 mod roster;
 

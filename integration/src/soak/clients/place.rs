@@ -38,12 +38,15 @@ pub(super) const PEER_ON_BRIDGE: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x77, 0, 0, 0, 0, 0, 2)),
 ];
 
-/// What the node's operator adds to the configuration.
+/// Where the agent serves its metrics.
+pub(super) const METRICS: &str = "127.0.0.1:9773";
+
+/// What the node's operator adds to the configuration, beside [`METRICS`].
 const CONFIGURATION: &str =
     "[networks.lan]\nbridge = \"br0\"\n\n[pod_network]\ncidr6 = \"fd00:1:2:3::/64\"\n";
 
 /// Where both nodes have the disk of clients.
-const TREE: &str = "/mnt/clients";
+pub(super) const TREE: &str = "/mnt/clients";
 
 /// Finds the disk of clients by its serial, and mounts it with what its programs need.
 const MOUNT: &str = r#"
@@ -126,7 +129,7 @@ impl ClientNodes {
              chroot {TREE} {DNSMASQ}"
         ))?;
         let install = format!(
-            "dpkg -i /opt/payload/kvmlet.deb && printf '%s' '{CONFIGURATION}' >>/etc/kvmlet/kvmlet.toml && systemctl restart kvmlet"
+            "dpkg -i /opt/payload/kvmlet.deb && printf '[metrics]\\nlisten = \"{METRICS}\"\\n%s' '{CONFIGURATION}' >>/etc/kvmlet/kvmlet.toml && systemctl restart kvmlet"
         );
         let installed = node.run_for(&["sh", "-c", &install], PATIENCE)?;
         ensure!(installed.code == Some(0), "{installed}");
@@ -157,7 +160,7 @@ impl ClientNodes {
     }
 
     /// A guest at its prompt.
-    fn start(
+    pub(super) fn start(
         &self,
         name: &str,
         word: &str,
@@ -216,8 +219,8 @@ impl ClientNodes {
     }
 }
 
-const POD: &str = "  - name: default\n    pod: {}\n";
-const LAN: &str = "  - name: lan\n    multus:\n      networkName: lan\n";
+pub(super) const POD: &str = "  - name: default\n    pod: {}\n";
+pub(super) const LAN: &str = "  - name: lan\n    multus:\n      networkName: lan\n";
 
 /// Answers to names, TCP, UDP and pings; routes to the bridge with dnsmasq, whose guests come under their own addresses.
 fn stand_outside(outside: &Node) -> anyhow::Result<()> {
@@ -247,6 +250,14 @@ impl Shell {
         let (_, answer) = said.split_once('\n').unwrap_or_default();
         let answer = answer.strip_suffix(GuestImage::PROMPT).unwrap_or(answer);
         Ok(answer.trim().to_owned())
+    }
+
+    /// Ends a program that reads what is written, and comes back to the shell.
+    pub(super) fn leave(&mut self) -> anyhow::Result<()> {
+        self.console.write(b"\x04")?;
+        self.console
+            .read_until(GuestImage::PROMPT, PATIENCE)
+            .map(drop)
     }
 
     /// Asks until `is_so`, and gives the answer.

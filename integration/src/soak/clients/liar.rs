@@ -1,0 +1,349 @@
+//! A stock guest that lies: Debian's scapy forges frames on both networks of a node, and a guest of the same kind is their
+//! neighbour. Each lie is dropped and counted, none comes to the neighbour, and the node goes on speaking to it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+
+use super::place::{ClientNodes, LAN, METRICS, PATIENCE, POD, Shell, TREE};
+use crate::commands::Commands;
+
+/// How often each lie is told.
+const TIMES: u64 = 3;
+
+/// Hardware addresses of the liar and its neighbour, on the pod network and on the bridge with dnsmasq.
+const LIAR: [&str; 2] = ["02:00:00:00:00:07", "02:00:00:00:01:07"];
+const NEIGHBOUR: [&str; 2] = ["02:00:00:00:00:08", "02:00:00:00:01:08"];
+
+/// Lies on any network.
+const EVERYWHERE: [&str; 14] = [
+    "mac-of-neighbour",
+    "mac-of-nobody",
+    "arp-of-neighbours-card",
+    "arp-in-neighbours-frame",
+    "arp-for-neighbour",
+    "arp-for-node",
+    "ipv4-of-nobody",
+    "ipv4-of-neighbour",
+    "router-advertisement",
+    "redirect",
+    "dhcp-offer",
+    "dhcpv6-advertisement",
+    "vlan",
+    "spanning-tree",
+];
+
+/// Those that are lies where the node gives out all addresses: the pod network.
+const OF_POOL: [&str; 4] = [
+    "ipv6-of-neighbour",
+    "nd-advertisement",
+    "nd-solicitation",
+    "vlan-in-a-providers",
+];
+
+/// Those of a guest whose gateway is in its own namespace: only packets leave it.
+const MASQUERADED: [&str; 2] = ["ipv4-of-nobody", "ipv4-of-neighbour"];
+
+/// A network as the campaign sees it.
+struct Joined {
+    name: &'static str,
+    /// Its number among the cards of both guests.
+    card: usize,
+    table: &'static str,
+    bridge: &'static str,
+    node: &'static str,
+    /// Addresses that nobody has.
+    free: &'static str,
+    lies: Vec<&'static str>,
+}
+
+fn networks() -> [Joined; 2] {
+    [
+        Joined {
+            name: "pod network",
+            card: 0,
+            table: "kvmlet",
+            bridge: "kvmlet0",
+            node: "10.213.0.1",
+            free: "10.213.255.254",
+            lies: EVERYWHERE.into_iter().chain(OF_POOL).collect(),
+        },
+        Joined {
+            name: "bridge with dnsmasq",
+            card: 1,
+            table: "kvmlet-networks",
+            bridge: "br0",
+            node: "10.77.0.1",
+            free: "10.77.0.99",
+            lies: EVERYWHERE.to_vec(),
+        },
+    ]
+}
+
+/// What came of all lies, for people.
+#[derive(Debug)]
+pub struct Told {
+    /// As the campaign calls it: `pod network`, `bridge with dnsmasq` or `masquerade`.
+    pub network: &'static str,
+    /// Lies, each told several times.
+    pub lies: usize,
+    /// Frames of the liar that walls have dropped there.
+    pub dropped: u64,
+    /// Pings of the node that the neighbour answered meanwhile.
+    pub pings: u64,
+}
+
+/// Boots nodes and guests, and has one lie.
+///
+/// # Errors
+/// At the first lie that is not dropped and counted, and when the neighbour was disturbed.
+pub fn lie(progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Told>> {
+    let place = ClientNodes::boot()?;
+    progress("both nodes run, and the package is installed");
+    let mut neighbour = start(&place, "neighbour", NEIGHBOUR)?;
+    let mut liar = start(&place, "liar", LIAR)?;
+    progress("both guests run");
+    let mut all = Vec::new();
+    for network in networks() {
+        let told = lie_on(&place, &network, (&mut liar, &mut neighbour))
+            .with_context(|| network.name)
+            .with_context(|| place.agent().log())?;
+        progress(&line(&told));
+        all.push(told);
+    }
+    place.remove("liar")?;
+    let told = lie_behind_masquerade(&place)?;
+    progress(&line(&told));
+    all.push(told);
+    Ok(all)
+}
+
+/// A network as one line.
+#[must_use]
+pub fn line(told: &Told) -> String {
+    let Told {
+        network,
+        lies,
+        dropped,
+        pings,
+    } = told;
+    format!(
+        "{network}: {lies} lies, each {TIMES} times; {dropped} frames dropped, none heard, {pings} pings answered"
+    )
+}
+
+/// A guest with cards on both networks.
+fn start(place: &ClientNodes, name: &str, macs: [&str; 2]) -> anyhow::Result<Shell> {
+    let [pod, lan] = macs;
+    let interfaces = format!(
+        "      - {{name: default, bridge: {{}}, macAddress: \"{pod}\"}}\n      - {{name: lan, bridge: {{}}, macAddress: \"{lan}\"}}\n"
+    );
+    place.start(name, "scapy", &interfaces, &format!("{POD}{LAN}"))
+}
+
+/// A guest's address on one of its cards.
+fn address(shell: &mut Shell, card: usize, family: &str) -> anyhow::Result<String> {
+    let show = format!(
+        "ip -o {family} addr show dev eth{card} scope {} | sed 's/.*inet6* //; s,/.*,,'",
+        if family == "-6" { "link" } else { "global" }
+    );
+    shell.ask_until(&show, PATIENCE, |said| said.contains(['.', ':']))
+}
+
+fn lie_on(
+    place: &ClientNodes,
+    network: &Joined,
+    (liar, neighbour): (&mut Shell, &mut Shell),
+) -> anyhow::Result<Told> {
+    let card = network.card;
+    let own = [address(liar, card, "-4")?, address(liar, card, "-6")?];
+    let other = [
+        address(neighbour, card, "-4")?,
+        address(neighbour, card, "-6")?,
+    ];
+    if network.table == "kvmlet-networks" {
+        are_judged_by_leases(place)?;
+    }
+    let [mac, of_neighbour] = [LIAR, NEIGHBOUR].map(|macs| macs.get(card).copied());
+    let (mac, of_neighbour) = mac.zip(of_neighbour).context("no such card")?;
+    know(liar, network, (&own, &other), of_neighbour)?;
+    know(neighbour, network, (&other, &own), mac)?;
+    ensure!(neighbour.ask("listen")? == "listening", "nobody listens");
+
+    let [address, _] = &other;
+    let known = format!(
+        "ip neigh show {address} | grep -o 'lladdr {of_neighbour}' && bridge fdb show br {} | grep '{of_neighbour}.*master'",
+        network.bridge
+    );
+    place.node.sh(&format!(
+        "setsid chroot {TREE} ping -i 0.5 {address} </dev/null >/run/pings 2>&1 & echo $! >/run/pinger"
+    ))?;
+    let before = place.node.wait_for(&known, PATIENCE)?;
+    let (start, measured) = (dropped(place, network.table)?, measured(place)?);
+    for lie in &network.lies {
+        let count = dropped(place, network.table)?;
+        let sent = liar.ask(&format!("lie {lie} {TIMES}"))?;
+        ensure!(sent == format!("sent {TIMES}"), "{lie}: {sent}");
+        until(
+            || Ok(dropped(place, network.table)? >= count + TIMES),
+            || format!("{lie} is not dropped"),
+        )?;
+        let now = place.node.sh(&known).with_context(|| (*lie).to_owned())?;
+        ensure!(now == before, "{lie} moved the neighbour to {now}");
+    }
+    let end = dropped(place, network.table)?;
+    let all = TIMES * u64::try_from(network.lies.len())?;
+    until(
+        || Ok(self::measured(place)? >= measured + all),
+        || format!("{all} lies were told, and the metrics count fewer"),
+    )?;
+    let pings = pings(place)?;
+    heard(liar, neighbour, mac)?;
+    Ok(Told {
+        network: network.name,
+        lies: network.lies.len(),
+        dropped: end - start,
+        pings,
+    })
+}
+
+/// An honest frame comes to the neighbour, and is the only one of the liar's program that ever did.
+fn heard(liar: &mut Shell, neighbour: &mut Shell, mac: &str) -> anyhow::Result<()> {
+    ensure!(liar.ask("truth")? == "sent 1", "the truth is not told");
+    // The neighbour hears within a moment of the answer; what comes later than that was not sent yet.
+    std::thread::sleep(Duration::from_secs(5));
+    let said = neighbour.ask("heard")?;
+    ensure!(
+        said == format!("heard {mac}"),
+        "{said}, and not {mac} alone"
+    );
+    for shell in [liar, neighbour] {
+        shell.leave()?;
+    }
+    Ok(())
+}
+
+/// Starts the program of a guest and has it know who is where.
+fn know(
+    shell: &mut Shell,
+    network: &Joined,
+    ([own, own6], [other, other6]): (&[String; 2], &[String; 2]),
+    of_other: &str,
+) -> anyhow::Result<()> {
+    let (card, node, free) = (network.card, network.node, network.free);
+    shell.ask(&format!("lies eth{card}"))?;
+    let said = shell.ask(&format!(
+        "know own={own} own6={own6} neighbour={other} neighbour6={other6} neighbour_mac={of_other} node={node} free={free}"
+    ))?;
+    ensure!(said.starts_with("02:"), "{said}");
+    Ok(())
+}
+
+/// On a bridge whose server is somebody else's, the walls of IPv4 addresses hold from the first acknowledgement.
+fn are_judged_by_leases(place: &ClientNodes) -> anyhow::Result<()> {
+    for name in ["liar", "neighbour"] {
+        let judged = format!(
+            "kvmctl get vmi {name} -o 'jsonpath={{.status.conditions[?(@.type==\"NetworkWallsIncomplete\")].message}}' | grep '(IPv6)'"
+        );
+        place.node.wait_for(&judged, PATIENCE)?;
+    }
+    Ok(())
+}
+
+/// Ends the pings of the node, of which each was answered.
+fn pings(place: &ClientNodes) -> anyhow::Result<u64> {
+    let said = place.node.sh(
+        "kill -INT $(cat /run/pinger); while kill -0 $(cat /run/pinger) 2>/dev/null; do sleep 0.1; done; cat /run/pings",
+    )?;
+    let summary = said
+        .lines()
+        .find(|line| line.contains("packets transmitted"));
+    let summary = summary.with_context(|| format!("no summary: {said}"))?;
+    let mut numbers = summary
+        .split(|character: char| !character.is_ascii_digit())
+        .filter_map(|word| word.parse::<u64>().ok());
+    let (sent, answered) = numbers
+        .next()
+        .zip(numbers.next())
+        .context(summary.to_owned())?;
+    // One may be on its way.
+    ensure!(answered > 0 && answered + 1 >= sent, "{summary}");
+    Ok(answered)
+}
+
+/// What leaves the namespace of a guest under masquerade has the guest's own source.
+fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Told> {
+    // Namespaces of bridged guests have no such chain.
+    const COUNT: &str = "for vmm in $(pidof kvmlet-vmm); do \
+                         nsenter --net --target $vmm nft list chain inet kvmlet forward 2>/dev/null; done | \
+                         sed -n 's/.*counter packets \\([0-9]*\\) .*drop/\\1/p'";
+    let interface = "      - name: default\n        masquerade: {}\n";
+    let mut liar = place.start("masked", "scapy", interface, POD)?;
+    address(&mut liar, 0, "-4")?;
+    let mac = liar.ask("cat /sys/class/net/eth0/address")?;
+    let neighbour = place.told("neighbour")?;
+    let neighbour = neighbour
+        .first()
+        .context("the neighbour has no address")?
+        .to_string();
+    liar.ask("lies eth0")?;
+    let said = liar.ask(&format!(
+        "know own=10.0.2.2 neighbour={neighbour} free=10.213.255.254 node=10.213.0.1"
+    ))?;
+    ensure!(said == mac, "{said} is not {mac}");
+    let count = || -> anyhow::Result<u64> {
+        let said = place.node.sh(COUNT)?;
+        said.trim().parse().with_context(|| said.clone())
+    };
+    let start = count()?;
+    for lie in MASQUERADED {
+        let before = count()?;
+        liar.ask(&format!("lie {lie} {TIMES}"))?;
+        until(
+            || Ok(count()? >= before + TIMES),
+            || format!("{lie} is not dropped"),
+        )?;
+    }
+    Ok(Told {
+        network: "masquerade",
+        lies: MASQUERADED.len(),
+        dropped: count()? - start,
+        pings: 0,
+    })
+}
+
+/// Frames that the rules of a table have dropped.
+fn dropped(place: &ClientNodes, table: &str) -> anyhow::Result<u64> {
+    let counted = place.node.sh(&format!(
+        "nft list table bridge {table} | sed -n 's/.*counter packets \\([0-9]*\\) .*jump refuse/\\1/p' | \
+         {{ sum=0; while read count; do sum=$((sum + count)); done; echo $sum; }}"
+    ))?;
+    Ok(counted.trim().parse()?)
+}
+
+/// How many of the liar's frames walls have dropped on all its networks, by the agent's metrics.
+fn measured(place: &ClientNodes) -> anyhow::Result<u64> {
+    let measured = place.beside(&format!(
+        "busybox wget -q -O - http://{METRICS}/metrics | \
+         sed -n '/^kvmlet_vmi_network_refused_frames_total{{.*name=\"liar\"/s/.* //p'"
+    ))?;
+    let mut sum = 0;
+    for line in measured.lines() {
+        sum += line.trim().trim_end_matches(".0").parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
+/// Waits until something is so.
+fn until(
+    mut is_so: impl FnMut() -> anyhow::Result<bool>,
+    otherwise: impl Fn() -> String,
+) -> anyhow::Result<()> {
+    let limit = Instant::now() + PATIENCE;
+    while !is_so()? {
+        ensure!(Instant::now() < limit, "{}", otherwise());
+        // The kernel counts, and reports nothing.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
