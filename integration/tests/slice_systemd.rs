@@ -224,6 +224,60 @@ fn run_out_of_memory(node: &Node, agent: &Agent<'_, Node>, other: &str) -> anyho
     agent.run_out_of_memory("hungry", &pid)
 }
 
+/// A machine of the pod network, whose addresses stay whatever happens to the agent.
+struct Kept {
+    addresses: String,
+}
+
+impl Kept {
+    fn start(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<Self> {
+        agent.add_image("/opt/payload/guest/testguest", "testguest")?;
+        let guest = GuestSpec::testguest("kept", "tests=none then=button").on_pod_network();
+        agent.apply(&guest.machine("Always"))?;
+        node.wait_for("kvmctl get vmi kept", PATIENCE)?;
+        agent.wait_for_phase("kept", "Running", PATIENCE)?;
+        let addresses = Self::addresses(agent)?;
+        assert!(addresses.contains("10.213."), "{addresses}");
+        Ok(Self { addresses })
+    }
+
+    /// Of the interface: that of the card, and those of the pool.
+    fn addresses(agent: &Agent<'_, Node>) -> anyhow::Result<String> {
+        let fields = ["mac", "ipAddress", "ipAddresses[1]"];
+        let shown = fields.map(|field| {
+            let path = format!(".status.interfaces[0].{field}");
+            Ok(agent.value("kept", &path)?.trim().to_owned())
+        });
+        let shown: anyhow::Result<Vec<String>> = shown.into_iter().collect();
+        Ok(shown?.join(" "))
+    }
+
+    fn has_them(&self, agent: &Agent<'_, Node>, after: &str) -> anyhow::Result<()> {
+        assert_eq!(Self::addresses(agent)?, self.addresses, "after {after}");
+        Ok(())
+    }
+
+    /// Another start of the guest, by an agent that has only the notes of the one before, has the same; then it goes.
+    fn end(self, node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
+        let before = agent.value("kept", ".metadata.uid")?;
+        let restarted = agent.kvmctl("restart kept")?;
+        assert_eq!(restarted.code, Some(0), "{restarted}");
+        let again = format!(
+            "uid=$(kvmctl get vmi kept -o 'jsonpath={{.metadata.uid}}') && test -n \"$uid\" -a \"$uid\" != {before}"
+        );
+        node.wait_for(&again, PATIENCE)?;
+        agent.wait_for_phase("kept", "Running", PATIENCE)?;
+        self.has_them(agent, "a restart of the guest")?;
+        let deleted = agent.kvmctl("delete vm kept")?;
+        assert_eq!(deleted.code, Some(0), "{deleted}");
+        node.wait_for(
+            "! kvmctl get vmi kept && ! pidof kvmlet-vmm | grep ' '",
+            PATIENCE,
+        )
+        .map(drop)
+    }
+}
+
 /// Where the kernel kills for memory, in the agent's own cgroup or on the whole node, the agent goes, comes back, and
 /// guests stay.
 fn fill_memory(node: &Node, agent: &Agent<'_, Node>, vmm: &str) -> anyhow::Result<()> {
@@ -267,6 +321,45 @@ fn spec() -> anyhow::Result<NodeSpec> {
     Ok(spec)
 }
 
+/// Guests go on while the package is upgraded and the agent is killed. Gives the last number of the one that counts.
+fn is_upgraded_and_killed(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<u32> {
+    let mut last = 0;
+    let kept = Kept::start(node, agent)?;
+    let vmms = node.sh("pidof kvmlet-vmm")?;
+    for script in [
+        "dpkg -i /opt/payload/kvmlet-2.deb",
+        "kill -9 $(systemctl show -P MainPID kvmlet)",
+    ] {
+        let service = node.sh("systemctl show -P MainPID kvmlet")?;
+        node.sh(script)?;
+        node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
+        node.sh(&format!("grep -q 'bridge = \"br0\"' {CONFIGURATION}"))?;
+        node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
+        agent.wait_until_it_answers()?;
+        assert_ne!(node.sh("systemctl show -P MainPID kvmlet")?, service);
+        assert_eq!(
+            agent.value("steady", ".status.phase")?,
+            "Running",
+            "after {script}:\n{}",
+            agent.log()
+        );
+        assert_eq!(
+            node.sh("pidof kvmlet-vmm")?,
+            vmms,
+            "after {script} another VMM runs"
+        );
+        kept.has_them(agent, script)?;
+        let mut console = agent.console("steady")?;
+        let next = counter::next(&mut console)?;
+        let later = counter::next(&mut console)?;
+        assert!(later > next, "the guest does not count after {script}");
+        last = later;
+    }
+
+    kept.end(node, agent)?;
+    Ok(last)
+}
+
 #[test]
 fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
@@ -304,35 +397,7 @@ fn a_guest_counts_on_while_its_agent_restarts_dies_and_is_away() -> anyhow::Resu
     removal_is_refused(&node)?;
     pull_elsewhere(&node)?;
 
-    for script in [
-        "dpkg -i /opt/payload/kvmlet-2.deb",
-        "kill -9 $(systemctl show -P MainPID kvmlet)",
-    ] {
-        let service = node.sh("systemctl show -P MainPID kvmlet")?;
-        node.sh(script)?;
-        node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
-        node.sh(&format!("grep -q 'bridge = \"br0\"' {CONFIGURATION}"))?;
-        node.wait_for("systemctl is-active kvmlet", PATIENCE)?;
-        agent.wait_until_it_answers()?;
-        assert_ne!(node.sh("systemctl show -P MainPID kvmlet")?, service);
-        assert_eq!(
-            agent.value("steady", ".status.phase")?,
-            "Running",
-            "after {script}:\n{}",
-            agent.log()
-        );
-        assert_eq!(
-            node.sh("pidof kvmlet-vmm")?,
-            vmm,
-            "after {script} another VMM runs"
-        );
-        let mut console = agent.console("steady")?;
-        let next = counter::next(&mut console)?;
-        let later = counter::next(&mut console)?;
-        assert!(later > next, "the guest does not count after {script}");
-        last = last.max(later);
-    }
-
+    last = last.max(is_upgraded_and_killed(&node, &agent)?);
     fill_memory(&node, &agent, &vmm)?;
     run_out_of_memory(&node, &agent, vmm.trim())?;
 
