@@ -116,7 +116,7 @@ enum Command {
     /// Look whether the agent's ledger is sound, while no agent has it
     #[command(
         name = "check-store",
-        after_help = "Every page and row is read. Guests are not affected, whether they run or not.\n\nExamples:\n  systemctl stop kvmlet && kvmlet check-store; systemctl start kvmlet\n\nExit codes: 0 it is sound, 1 it is not, or cannot be read"
+        after_help = "Every page and row is read. Guests are not affected, whether they run or not. A ledger of an earlier release gets the format of this one, as at the start of the agent; the earlier release refuses it afterwards.\n\nExamples:\n  systemctl stop kvmlet && kvmlet check-store; systemctl start kvmlet\n\nExit codes: 0 it is sound, 1 it is not, or cannot be read"
     )]
     CheckStore,
     /// Print the manual page, for packages

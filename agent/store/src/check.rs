@@ -50,7 +50,8 @@ impl Checked {
 
 impl Ledger {
     /// Reads all of the ledger at `path`: sums of its pages, every row, and that rows fit each other. What the last
-    /// agent left open when it died is brought to its end, as by the next agent; nothing else is changed.
+    /// agent left open when it died is brought to its end, and the tables of an earlier release get the present format,
+    /// both as by the next agent; nothing else is changed.
     ///
     /// # Errors
     /// See [`OpenError`]: there is none, an agent has it, or it cannot be opened at all.

@@ -27,7 +27,8 @@ const CONTAINERFILE: &str = "FROM scratch\nADD --chown=107:107 disk.qcow2 /disk/
 const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
 /// It needs no driver of the kernel, and its whole store is below the work.
-const BUILDAH: &str = "buildah --storage-driver vfs --root /run/work/store --runroot /run/work/run";
+const BUILDAH: &str =
+    "buildah --storage-driver vfs --root /run/buildah/store --runroot /run/buildah/run";
 
 /// Directories of a registry with the image and of its certificates. They go with this value.
 #[derive(Debug)]
@@ -47,16 +48,16 @@ impl Pushed {
         let work = tempfile::tempdir_in(artifacts::directory()?)?;
         let (place, qcow2) = (work.path().display(), disk.qcow2.display());
         host.sh(&format!(
-            "mkdir /run/work && mount --bind {place} /run/work && mkdir /run/work/context && \
-             cp {qcow2} /run/work/context/disk.qcow2 && \
+            "mkdir /run/buildah && mount --bind {place} /run/buildah && mkdir /run/buildah/context && \
+             cp {qcow2} /run/buildah/context/disk.qcow2 && \
              printf '127.0.0.1 localhost {REGISTRY}\\n' >/run/hosts && mount --bind /run/hosts /etc/hosts"
         ))?;
         host.put(
-            "/run/work/context/Containerfile",
+            "/run/buildah/context/Containerfile",
             0o644,
             CONTAINERFILE.as_bytes(),
         )?;
-        host.put("/run/work/policy.json", 0o644, POLICY.as_bytes())?;
+        host.put("/run/buildah/policy.json", 0o644, POLICY.as_bytes())?;
         let authority = Authority::new(&host, "ca")?;
         authority.sign(
             "registry",
@@ -64,7 +65,7 @@ impl Pushed {
             &format!("DNS:{REGISTRY},DNS:localhost"),
         )?;
         let address = format!("{REGISTRY}:443");
-        registry::start(&host, &address, "/run/work/registry", Access::ReadWrite)?;
+        registry::start(&host, &address, "/run/buildah/registry", Access::ReadWrite)?;
         let pushed = Self { host, _work: work };
         pushed.build()?;
         pushed.push()?;
@@ -73,14 +74,14 @@ impl Pushed {
 
     fn build(&self) -> anyhow::Result<()> {
         self.buildah(&format!(
-            "bud --quiet --isolation chroot --signature-policy /run/work/policy.json -t {IMAGE} /run/work/context"
+            "bud --quiet --isolation chroot --signature-policy /run/buildah/policy.json -t {IMAGE} /run/buildah/context"
         ))
     }
 
     fn push(&self) -> anyhow::Result<()> {
         // Nothing is taken without the password.
         let push = format!(
-            "push --quiet --cert-dir {DIRECTORY}/trusted --signature-policy /run/work/policy.json"
+            "push --quiet --cert-dir {DIRECTORY}/trusted --signature-policy /run/buildah/policy.json"
         );
         self.host.sh(&format!(
             "mkdir {DIRECTORY}/trusted && cp {DIRECTORY}/ca.crt {DIRECTORY}/trusted/"
@@ -109,7 +110,7 @@ impl Pushed {
 
     /// The registry's directory.
     pub(super) fn images(&self) -> PathBuf {
-        self.host.path("/run/work/registry")
+        self.host.path("/run/buildah/registry")
     }
 
     /// Its certificate and key, and who signed it.
