@@ -117,11 +117,12 @@ fn line_of_cuts(tally: &CutTally) -> String {
     let of = |(stage, count): (&String, &u32)| format!("{count} during {stage}");
     let stages: Vec<String> = tally.cuts.iter().map(of).collect();
     format!(
-        "{} power cuts, {}; {} disks looked at and right, all images pulled after {} restarts",
+        "{} power cuts, {}; {} disks looked at and right, all images pulled after {} restarts; {} times the work was over too early",
         tally.all(),
         stages.join(", "),
         tally.disks,
-        tally.restarts
+        tally.restarts,
+        tally.late
     )
 }
 

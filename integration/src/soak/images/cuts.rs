@@ -33,14 +33,17 @@ const RATE: u64 = 8 << 20;
 const LEFT_PERCENT: [u64; 3] = [0, 30, 70];
 /// Seconds for which the disk is left alone after the work, until its file system has committed by itself.
 const COMMITS_WITHIN: u32 = 8;
+/// More times than there are cuts, and so many, work may be over before it is seen.
+const MOST_LATE: u32 = 10;
 /// Written when the work is done, with the exit code.
 const DONE: &str = "/run/done";
 
-/// Each is cut in turn: its name, what shows that it is under way, and the requests of the disk among which the cut comes.
+/// Each is cut in turn: its name, how the command lines end of which one shows that it is under way, and the requests of the
+/// disk among which the cut comes.
 const STAGES: [(&str, &str, u64); 3] = [
-    ("pull", "pgrep -f '[p]ull-image$'", 40),
-    ("unpack", "pgrep -f '([r]ead-layers|[c]onvert-image)$'", 30),
-    ("collection", "true", 12),
+    ("pull", "[p]ull-image$", 40),
+    ("unpack", "([r]ead-layers|[c]onvert-image)$", 30),
+    ("collection", "", 12),
 ];
 
 /// What is cut, and how often.
@@ -69,6 +72,9 @@ pub struct CutTally {
     pub cuts: BTreeMap<String, u32>,
     /// Disks that cuts left, each that of its digest.
     pub disks: u64,
+    /// Times that the work was over before it was seen under way, for which there was no cut.
+    #[serde(default)]
+    pub late: u32,
     /// Times that the node started again, and pulled all images to the end.
     pub restarts: u32,
 }
@@ -126,7 +132,7 @@ pub fn power_cuts(
         tally: before,
     };
     while !campaign.is_done(&run.tally) {
-        let number = run.tally.all();
+        let number = run.tally.all() + run.tally.late;
         run.cut(campaign, number).with_context(|| {
             let log = Agent::of(&run.node).log();
             format!("seed {}, cut {number}\n{log}", campaign.seed)
@@ -156,8 +162,8 @@ fn begin(node: &Node, command: &str) -> anyhow::Result<()> {
 impl Run {
     fn cut(&mut self, campaign: CutCampaign, number: u32) -> anyhow::Result<()> {
         let mut random = Random::new(campaign.seed.wrapping_shl(32) ^ u64::from(number));
-        let stage = usize::try_from(number)? % STAGES.len();
-        let (name, is_under_way, most) = STAGES[stage];
+        let stage = usize::try_from(self.tally.all())? % STAGES.len();
+        let (name, process, most) = STAGES[stage];
         if name == "collection" {
             pull_all(&self.node)?;
             self.node.sh("sync")?;
@@ -169,8 +175,19 @@ impl Run {
                 &self.node,
                 &format!("kvmctl image pull {REGISTRY}/vm/disk:{tag} --pull-policy Always"),
             )?;
-            let is_under_way = format!("test -e {DONE} || {is_under_way}");
-            self.node.wait_for(&is_under_way, PATIENCE)?;
+            // Debian's static busybox has no pgrep.
+            let wait = format!(
+                "until ps -o args | grep -Eq '{process}'; do test -e {DONE} && exit 1; done; exit 0"
+            );
+            let seen = self.node.run_for(&["sh", "-c", &wait], PATIENCE)?;
+            if seen.code != Some(0) {
+                self.tally.late += 1;
+                ensure!(
+                    self.tally.late <= self.tally.all() + MOST_LATE,
+                    "{name} is over before it is seen: {seen}"
+                );
+                return Ok(());
+            }
         }
         let cut = self.picture(random.below(most))?;
         let said = self.node.sh(&format!("cat {DONE} /run/said"))?;
