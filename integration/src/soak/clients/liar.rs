@@ -277,6 +277,10 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Told> {
     const COUNT: &str = "for vmm in $(pidof kvmlet-vmm); do \
                          nsenter --net --target $vmm nft list chain inet kvmlet forward 2>/dev/null; done | \
                          sed -n 's/.*counter packets \\([0-9]*\\) .*drop/\\1/p'";
+    const ROUTER: &str = "for vmm in $(pidof kvmlet-vmm); do \
+                          nsenter --net --target $vmm nft list chain inet kvmlet forward >/dev/null 2>&1 && \
+                          nsenter --net --target $vmm ip -o link show dev tap0; done | \
+                          sed -n 's,.*link/ether \\([0-9a-f:]*\\).*,\\1,p'";
     let interface = "      - name: default\n        masquerade: {}\n";
     let mut liar = place.start("masked", "scapy", interface, POD)?;
     address(&mut liar, 0, "-4")?;
@@ -286,9 +290,11 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Told> {
         .first()
         .context("the neighbour has no address")?
         .to_string();
+    let router = place.node.sh(ROUTER)?;
     liar.ask("lies eth0")?;
     let said = liar.ask(&format!(
-        "know own=10.0.2.2 neighbour={neighbour} free=10.213.255.254 node=10.213.0.1"
+        "know own=10.0.2.2 neighbour={neighbour} free=10.213.255.254 node=10.213.0.1 router_mac={}",
+        router.trim()
     ))?;
     ensure!(said == mac, "{said} is not {mac}");
     let count = || -> anyhow::Result<u64> {
