@@ -70,7 +70,9 @@ pub use metadata::check_metadata;
 pub use network::NETWORK_WALLS_ANNOTATION;
 pub use occasion::Occasion;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
-pub use virtual_machine::{AdmittedVirtualMachine, admit_virtual_machine};
+pub use virtual_machine::{
+    AdmittedVirtualMachine, admit_virtual_machine, judge_virtual_machine_alone,
+};
 
 impl Vmi {
     /// Admits an object on a node. The server has set `metadata.uid` before.

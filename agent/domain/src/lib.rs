@@ -34,7 +34,7 @@ pub use admit::{
     Admitted, AdmittedVirtualMachine, Defaulted, JudgedVmi, Judgement, NETWORK_WALLS_ANNOTATION,
     Occasion, Remark, admit_container_disk, admit_virtual_machine, check_metadata, convert_vmi,
     default_spec, default_vmi, judge_claim, judge_data_volume, judge_metadata, judge_preset,
-    judge_vmi,
+    judge_virtual_machine_alone, judge_vmi,
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};

@@ -45,9 +45,38 @@ pub struct AdmittedVirtualMachine {
 /// # Errors
 /// Every rule that is broken.
 pub fn admit_virtual_machine(
-    mut object: VirtualMachine,
+    object: VirtualMachine,
     caps: Option<&NodeCaps>,
     find: FindKit<'_>,
+) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
+    admit(object, (caps, find), Absence::Known)
+}
+
+/// Judges a machine away from the objects of a node, where only common instance types and preferences are known: another one may
+/// be there, so that what depends on it is not judged.
+///
+/// # Errors
+/// Every rule that is broken, whatever it names.
+pub fn judge_virtual_machine_alone(
+    object: VirtualMachine,
+    find: FindKit<'_>,
+) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
+    admit(object, (None, find), Absence::Unknown)
+}
+
+/// What it means that an instance type or a preference is not found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// There is none.
+    Known,
+    /// There may be one.
+    Unknown,
+}
+
+fn admit(
+    mut object: VirtualMachine,
+    (caps, find): (Option<&NodeCaps>, FindKit<'_>),
+    absence: Absence,
 ) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
     let mut review = Review::new(Occasion::creation(caps));
     // Metadata is judged for all kinds alike, the status is the controller's, the template is judged as a VMI.
@@ -63,7 +92,8 @@ pub fn admit_virtual_machine(
         review.push(error);
     }
     let caps = caps.filter(|_| RunStrategy::of(spec).is_some_and(RunStrategy::starts_by_itself));
-    let found = FoundKit::of(&object, find, &mut review);
+    let mut found = FoundKit::of(&object, find, &mut review);
+    found.is_unknown |= absence == Absence::Unknown && !found.missing.is_empty();
     if let Some(template) = object.spec.as_mut().and_then(|spec| spec.template.as_mut()) {
         admit_template(template, &metadata, (caps, &found), &mut review);
     }
@@ -85,8 +115,8 @@ struct FoundKit {
     preference: Option<(String, Value)>,
     /// What is missing, each as `spec.instancetype "large"`.
     missing: Vec<String>,
-    /// One is named by the labels of a volume, which are not known here.
-    is_inferred: bool,
+    /// One is named by the labels of a volume, which are not known here, or is not known itself.
+    is_unknown: bool,
     /// A preference that could be named instead of one that asks for secure boot.
     without_secure_boot: Option<&'static str>,
 }
@@ -97,7 +127,7 @@ impl FoundKit {
         for sort in [Sort::Instancetype, Sort::Preference] {
             let spec = object.spec.as_ref();
             // A matcher that is inferred from a volume is checked with the others.
-            kit.is_inferred |= spec.is_some_and(|spec| is_inferred(spec, sort));
+            kit.is_unknown |= spec.is_some_and(|spec| is_inferred(spec, sort));
             let named = match spec.map(|spec| named(spec, sort)) {
                 Some(Ok(Some(named))) => named,
                 Some(Err(text)) => {
@@ -162,7 +192,7 @@ fn admit_template(
         }
         return;
     }
-    if found.is_inferred {
+    if found.is_unknown {
         judge_without_kit(&plain, metadata, caps, review);
         return;
     }

@@ -2,7 +2,10 @@
 
 use std::convert::Infallible;
 
-use agent_domain::{FieldError, Named, Rule, Sort, admit_virtual_machine, check_matcher_changes};
+use agent_domain::{
+    FieldError, Named, Rule, Sort, admit_virtual_machine, check_matcher_changes,
+    judge_virtual_machine_alone,
+};
 use proto_node::vmi::{VirtualMachine, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
 
@@ -65,8 +68,11 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
             warnings: Vec::new(),
         };
     }
-    let caps = context.caps.map(|caps| caps());
-    match admit_virtual_machine(machine, caps.as_ref(), &find) {
+    let admitted = match context.caps {
+        Some(caps) => admit_virtual_machine(machine, Some(&caps()), &find),
+        None => judge_virtual_machine_alone(machine, &find),
+    };
+    match admitted {
         Ok(admitted) => {
             let spec = admitted.object.spec.as_ref().map(to_json);
             object
