@@ -122,6 +122,8 @@ pub fn power_cuts(
     mount(&node)?;
     let agent = Agent::prepare(&node)?;
     configure(&node)?;
+    // The first cut may come before the node's own disk is written back.
+    node.sh("sync")?;
     start_registry(&node, SOURCE, RATE)?;
     agent.start()?;
     let mut run = Run {
