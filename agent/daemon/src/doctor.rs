@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use agent_domain::{CommonRelease, Lack, NodeCaps, PathRules};
-use agent_host::{Finding, Health, NodeFacts, Patient, examine, find_program};
+use agent_host::{DHCP_PROGRAM, Finding, Health, NodeFacts, Patient, examine, find_program};
 use anyhow::Context;
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
     let facts = NodeFacts::collect().context("this node cannot be looked at")?;
     let mut findings = examine(&Patient {
         vmm_program: config.vmm.program.clone(),
-        dhcp_program: find_program("kvmlet-dhcp"),
+        dhcp_program: find_program(DHCP_PROGRAM),
         state_dir: config.state_dir.clone(),
         paths: facts::path_rules(config),
         bridges: facts::bridges(config),

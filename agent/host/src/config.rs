@@ -11,7 +11,7 @@ use agent_domain::{PathRecord, PathRecords, PathRules};
 use crate::firmware::FirmwareSettings;
 use crate::machine_config::DebugPorts;
 use crate::pod::PodNetworkConfig;
-use crate::programs::find_program;
+use crate::programs::{DHCP_PROGRAM, find_program};
 use crate::registry::RegistrySettings;
 use crate::room::ImageStoreLimits;
 
@@ -97,7 +97,7 @@ impl LinuxHostConfig {
             run_dir,
             state_dir,
             vmm_program,
-            dhcp_program: find_program(agent_dhcp_server::PROGRAM),
+            dhcp_program: find_program(DHCP_PROGRAM),
             helper_program: PathBuf::from("/proc/self/exe"),
             paths: PathRules::default(),
             path_records: KnownPaths::default(),

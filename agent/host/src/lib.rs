@@ -78,7 +78,7 @@ pub use netfilter::Restored;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
 pub use pod::{Egress, PodNetworkConfig};
-pub use programs::find_program;
+pub use programs::{DHCP_PROGRAM, find_program};
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use room::ImageStoreLimits;
 pub use usage::{

@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// Name of the program that answers guests' requests for addresses.
+pub use agent_dhcp_server::PROGRAM as DHCP_PROGRAM;
+
 /// Where packages put programs that nobody but the agent starts.
 const INSTALLED: &str = "/usr/libexec/kvmlet";
 

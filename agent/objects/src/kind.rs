@@ -70,6 +70,8 @@ pub struct AdmitContext<'a> {
     pub before: Option<&'a Object>,
     /// Finds other objects that the object names.
     pub find: &'a dyn Fn(&ObjectId) -> Option<Object>,
+    /// Whether it finds every object that there is; away from a node there may be others.
+    pub finds_all: bool,
 }
 
 /// What admission said of an object.

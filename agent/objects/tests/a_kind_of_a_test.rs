@@ -186,6 +186,7 @@ fn its_own_admission_judges_it() {
         caps: Some(&|| caps.clone()),
         before: None,
         find: &|_| None,
+        finds_all: true,
     };
     let mut object = created(kinds);
     assert_eq!(admit(&mut object, &context).errors, []);

@@ -47,6 +47,7 @@ fn admit(value: Value, before: Option<&Object>) -> (Object, Vec<String>) {
             caps: Some(&|| panic!("a {} does not depend on the node", kind.kind)),
             before,
             find: &|_| None,
+            finds_all: true,
         },
     );
     let errors = admission.errors.iter().map(ToString::to_string);

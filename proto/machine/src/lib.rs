@@ -1,7 +1,10 @@
-//! What agent and VMM both say of a machine, so that it is said once: names of CPU features ([`cpu_features`]) and the strings
-//! that a guest finds in SMBIOS ([`smbios`]).
+//! What agent and VMM both say of a machine, so that it is said once: names of CPU features ([`cpu_features`]), the strings
+//! that a guest finds in SMBIOS ([`smbios`]), and numbers of network cards.
 
 #![forbid(unsafe_code)]
 
 pub mod cpu_features;
 pub mod smbios;
+
+/// The highest number by which ACPI names a network card: guests take no higher one for a name (udev, QEMU).
+pub const MAX_ACPI_INDEX: u16 = (16 << 10) - 1;

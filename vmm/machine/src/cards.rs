@@ -12,9 +12,6 @@ use vmm_sys::tap::{Tap, TapError};
 
 use crate::pci::address::PciAddress;
 
-/// The highest number by which ACPI names a card: guests take no higher one for a name (udev, QEMU).
-pub const MAX_ACPI_INDEX: u16 = (16 << 10) - 1;
-
 /// A network card as it is wanted.
 #[derive(Debug)]
 pub struct NetCard {
@@ -26,7 +23,7 @@ pub struct NetCard {
     pub vhost: Vec<OwnedFd>,
     /// How the card is to be.
     pub config: NetConfig,
-    /// Number by which ACPI names the card: 1 to [`MAX_ACPI_INDEX`], and no other's.
+    /// Number by which ACPI names the card: 1 to [`proto_machine::MAX_ACPI_INDEX`], and no other's.
     pub acpi_index: Option<u16>,
 }
 

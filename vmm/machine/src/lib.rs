@@ -63,7 +63,7 @@ pub use acpi::AcpiError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::error::BuildError;
 pub use build::{RamFiller, Restore};
-pub use cards::{CardCounts, CardError, MAX_ACPI_INDEX, NetCard, NetCardError, NetChange};
+pub use cards::{CardCounts, CardError, NetCard, NetCardError, NetChange};
 pub use chain::chain;
 pub use config::{
     BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,

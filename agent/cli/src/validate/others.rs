@@ -45,6 +45,7 @@ pub(super) fn admitted(
         caps: caps.as_ref().map(|caps| caps as &dyn Fn() -> NodeCaps),
         before: None,
         find: &find,
+        finds_all: false,
     };
     let admission = admit(&mut object, &context);
     Ok(Some(Outcome {

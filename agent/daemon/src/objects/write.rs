@@ -323,6 +323,7 @@ impl<H: Host> Agent<H> {
                     caps: Some(&caps),
                     before,
                     find,
+                    finds_all: true,
                 };
                 admit(object, &context)
             })?,

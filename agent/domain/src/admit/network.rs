@@ -7,6 +7,7 @@ mod walls;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto_machine::MAX_ACPI_INDEX;
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
 use self::pod::PodNetworks;
@@ -32,9 +33,6 @@ pub(super) const MAX_NETWORKS: usize = 256;
 /// vhost-net), and the VMM is handed 64 at most.
 const MAX_QUEUES: u32 = 8;
 const MAX_ALL_QUEUES: u32 = 24;
-
-/// Guests take no higher number for a name.
-const MAX_ACPI_INDEX: u16 = (16 << 10) - 1;
 
 /// The state of an interface that the guest does not get.
 const ABSENT: &str = "absent";

@@ -59,9 +59,10 @@ pub fn admit_virtual_machine(
 /// Every rule that is broken, whatever it names.
 pub fn judge_virtual_machine_alone(
     object: VirtualMachine,
+    caps: Option<&NodeCaps>,
     find: FindKit<'_>,
 ) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
-    admit(object, (None, find), Absence::Unknown)
+    admit(object, (caps, find), Absence::Unknown)
 }
 
 /// What it means that an instance type or a preference is not found.

@@ -22,8 +22,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::become_vmm::{self, GO_ON, MAY_I};
 use super::launch_arguments::LaunchArguments;
-use agent_confined::enter_namespaces;
-use agent_confined::{receive_with, send_with};
+use agent_confined::{enter_namespaces, receive_with, send_with};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "launch-vmm";

@@ -20,8 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::messages::{next_message, send_in_turn};
-use agent_confined::NOBODY;
-use agent_confined::{become_user, limit};
+use agent_confined::{NOBODY, become_user, limit};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "open-sockets";

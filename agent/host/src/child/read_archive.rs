@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::chain;
 use crate::helpers;
-use agent_confined::receive;
-use agent_confined::{Bounds, confine};
+use agent_confined::{Bounds, confine, receive};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-archive";

@@ -20,8 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::sparse_file::SparseFile;
 use crate::failure::chain;
 use crate::helpers;
-use agent_confined::receive;
-use agent_confined::{Bounds, confine_with};
+use agent_confined::{Bounds, confine_with, receive};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "read-layers";

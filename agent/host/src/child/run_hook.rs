@@ -15,8 +15,7 @@ use nix::sys::resource::Resource;
 use nix::unistd::{geteuid, setsid};
 
 use crate::helpers;
-use agent_confined::NOBODY;
-use agent_confined::{become_user, enter_namespaces, limit};
+use agent_confined::{NOBODY, become_user, enter_namespaces, limit};
 
 /// The hidden subcommand's name.
 pub(crate) const SUBCOMMAND: &str = "run-hook";

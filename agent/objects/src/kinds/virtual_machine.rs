@@ -68,9 +68,11 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
             warnings: Vec::new(),
         };
     }
-    let admitted = match context.caps {
-        Some(caps) => admit_virtual_machine(machine, Some(&caps()), &find),
-        None => judge_virtual_machine_alone(machine, &find),
+    let caps = context.caps.map(|caps| caps());
+    let admitted = if context.finds_all {
+        admit_virtual_machine(machine, caps.as_ref(), &find)
+    } else {
+        judge_virtual_machine_alone(machine, caps.as_ref(), &find)
     };
     match admitted {
         Ok(admitted) => {
@@ -127,6 +129,7 @@ mod tests {
             caps: None,
             before: Some(&before),
             find: &|_| None,
+            finds_all: true,
         };
         for (mut after, is_legal) in [
             (machine("small", "kept"), true),

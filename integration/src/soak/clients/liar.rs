@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use super::place::{ClientNodes, LAN, METRICS, PATIENCE, POD, Shell, TREE};
 use crate::commands::Commands;
 
-/// How often each lie is told.
+/// Frames of each lie.
 const TIMES: u64 = 3;
 
 /// Hardware addresses of the liar and its neighbour, on the pod network and on the bridge with dnsmasq.
@@ -80,9 +80,9 @@ fn networks() -> [Joined; 2] {
     ]
 }
 
-/// What came of all lies, for people.
+/// Counts of one network.
 #[derive(Debug)]
-pub struct Told {
+pub struct Outcome {
     /// As the campaign calls it: `pod network`, `bridge with dnsmasq` or `masquerade`.
     pub network: &'static str,
     /// Lies, each told several times.
@@ -97,7 +97,7 @@ pub struct Told {
 ///
 /// # Errors
 /// At the first lie that is not dropped and counted, and when the neighbour was disturbed.
-pub fn lie(progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Told>> {
+pub fn lie(progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Outcome>> {
     let place = ClientNodes::boot()?;
     progress("both nodes run, and the package is installed");
     let mut neighbour = start(&place, "neighbour", NEIGHBOUR)?;
@@ -105,28 +105,28 @@ pub fn lie(progress: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Told>> {
     progress("both guests run");
     let mut all = Vec::new();
     for network in networks() {
-        let told = lie_on(&place, &network, (&mut liar, &mut neighbour))
+        let outcome = lie_on(&place, &network, (&mut liar, &mut neighbour))
             .with_context(|| network.name)
             .with_context(|| place.agent().log())?;
-        progress(&line(&told));
-        all.push(told);
+        progress(&line(&outcome));
+        all.push(outcome);
     }
     place.remove("liar")?;
-    let told = lie_behind_masquerade(&place)?;
-    progress(&line(&told));
-    all.push(told);
+    let outcome = lie_behind_masquerade(&place)?;
+    progress(&line(&outcome));
+    all.push(outcome);
     Ok(all)
 }
 
 /// A network as one line.
 #[must_use]
-pub fn line(told: &Told) -> String {
-    let Told {
+pub fn line(outcome: &Outcome) -> String {
+    let Outcome {
         network,
         lies,
         dropped,
         pings,
-    } = told;
+    } = outcome;
     format!(
         "{network}: {lies} lies, each {TIMES} times; {dropped} frames dropped, none heard, {pings} pings answered"
     )
@@ -154,7 +154,7 @@ fn lie_on(
     place: &ClientNodes,
     network: &Joined,
     (liar, neighbour): (&mut Shell, &mut Shell),
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<Outcome> {
     let card = network.card;
     let own = [address(liar, card, "-4")?, address(liar, card, "-6")?];
     let other = [
@@ -199,7 +199,7 @@ fn lie_on(
     )?;
     let pings = pings(place)?;
     heard(liar, neighbour, mac)?;
-    Ok(Told {
+    Ok(Outcome {
         network: network.name,
         lies: network.lies.len(),
         dropped: end - start,
@@ -272,7 +272,7 @@ fn pings(place: &ClientNodes) -> anyhow::Result<u64> {
 }
 
 /// What leaves the namespace of a guest under masquerade has the guest's own source.
-fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Told> {
+fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Outcome> {
     // Namespaces of bridged guests have no such chain.
     const COUNT: &str = "for vmm in $(pidof kvmlet-vmm); do \
                          nsenter --net --target $vmm nft list chain inet kvmlet forward 2>/dev/null; done | \
@@ -310,7 +310,7 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Told> {
             || format!("{lie} is not dropped"),
         )?;
     }
-    Ok(Told {
+    Ok(Outcome {
         network: "masquerade",
         lies: MASQUERADED.len(),
         dropped: count()? - start,

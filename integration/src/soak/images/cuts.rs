@@ -33,7 +33,7 @@ const RATE: u64 = 8 << 20;
 const LEFT_PERCENT: [u64; 3] = [0, 30, 70];
 /// Seconds for which the disk is left alone after the work, until its file system has committed by itself.
 const COMMITS_WITHIN: u32 = 8;
-/// More times than there are cuts, and so many, work may be over before it is seen.
+/// By how many the times that work was over before it was seen may outnumber the cuts.
 const MOST_LATE: u32 = 10;
 /// Written when the work is done, with the exit code.
 const DONE: &str = "/run/done";

@@ -7,7 +7,7 @@ use super::addresses::Addresses;
 use super::named::NamedFunction;
 use crate::numa::NumaNode;
 
-/// What is told of PCI.
+/// PCI as tables describe it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DescribedPci {
     /// The highest bus that a root port leads to; 0 without one. No other bus ever has devices.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use proto_machine::MAX_ACPI_INDEX;
 use proto_vmm::v1;
 use vmm_devices::virtio::net::{MAX_PAIRS, NetConfig, NetLimits};
 use vmm_devices::virtio::rate::RateLimit;
-use vmm_machine::{DeviceConfig, MAX_ACPI_INDEX, NetCard, PciAddress};
+use vmm_machine::{DeviceConfig, NetCard, PciAddress};
 
 use super::error::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
