@@ -118,7 +118,7 @@ fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 4] {
 
 /// Has rules of nftables for guests be what they are to be.
 async fn keep_rules(agent: Agent<LinuxHost>, shutdown: impl Future<Output = ()>) {
-    let kept = agent.host.keep_rules(|Restored { table, what }| {
+    let kept = agent.host.keep_rules(|Restored { table, what, .. }| {
         warn!(
             table,
             what, "somebody changed rules for guests: they are put right"

@@ -34,7 +34,7 @@ pub(crate) struct Layout {
 }
 
 /// A uid that may be part of a path.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PathUid(String);
 
 impl PathUid {

@@ -64,6 +64,9 @@ table bridge others {
 }
 ";
 
+/// What an agent says where rules are not what it made them.
+const BLAME: &str = "somebody changed rules for guests";
+
 /// How often guests come and go.
 #[derive(Clone, Copy, Debug)]
 pub struct Campaign {
@@ -150,6 +153,9 @@ impl<M: Commands> Run<'_, M> {
             }
         }
         self.take_all_addresses()?;
+        let log = self.agent.log();
+        let blamed = log.lines().find(|line| line.contains(BLAME));
+        ensure!(blamed.is_none(), "nobody changed any rule: {blamed:?}");
         self.look()
     }
 

@@ -95,7 +95,7 @@ impl LinuxHost {
         let mut prepared = self.bridges_prepared.lock().await;
         let cards = self.cards_of_guests();
         let done = cards.and_then(|cards| {
-            if let Some(Restored { table, what }) = bridge_walls::restore(&cards)? {
+            if let Some(Restored { table, what, .. }) = bridge_walls::restore(&cards)? {
                 tracing::info!(table, what, "a table of nftables is made what it is to be");
             }
             Ok(!cards.is_empty())

@@ -1,10 +1,15 @@
 //! Rules of nftables that guests depend on, kept against whoever changes them: `nft flush ruleset`, which reloads other rules of the
 //! node, would take walls and ways out of guests that run.
 
+use std::io;
 use std::time::Duration;
 
 use super::LinuxHost;
+use super::pod::is_over;
+use crate::bridge_walls;
+use crate::layout::PathUid;
 use crate::netfilter::{Restored, RuleWatch};
+use crate::pod::PodFile;
 
 /// From a change until rules are compared, so that many at once are one.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -30,9 +35,42 @@ impl LinuxHost {
                 tracing::warn!(%error, "changes of rules are found once a minute");
                 watch = None;
             }
+            let before = self.guests_with_rules();
             tokio::time::sleep(SETTLE).await;
-            self.restore_rules().await.iter().for_each(&tell);
+            let restored = self.restore_rules().await;
+            // A guest that comes or goes has its notes a moment before or after it has its elements.
+            let guests_stay = before.is_some() && before == self.guests_with_rules();
+            for one in &restored {
+                if guests_stay || !one.is_of_guests {
+                    tell(one);
+                } else {
+                    tracing::debug!(table = one.table, what = one.what, "guests come and go");
+                }
+            }
         }
+    }
+
+    /// The VMMs with notes of rules; `None` while one of them is over or when the notes cannot be read.
+    fn guests_with_rules(&self) -> Option<Vec<(PathUid, u64)>> {
+        let read = || -> io::Result<Option<Vec<_>>> {
+            let mut guests = Vec::new();
+            for uid in self.layout.uids_with_run_dir()? {
+                for incarnation in self.layout.run_incarnations(&uid)? {
+                    let dir = self.layout.run_of_vmm(&uid, incarnation);
+                    if PodFile::read(&dir)?.is_none() && bridge_walls::read(&dir)?.is_empty() {
+                        continue;
+                    }
+                    if is_over(&dir)? {
+                        return Ok(None);
+                    }
+                    guests.push((uid.clone(), incarnation));
+                }
+            }
+            guests.sort_unstable();
+            Ok(Some(guests))
+        };
+        // What is wrong with them is said where rules are made of them.
+        read().unwrap_or_default()
     }
 
     async fn restore_rules(&self) -> Vec<Restored> {

@@ -7,6 +7,9 @@ use super::present::{Present, PresentChain, hooked};
 use super::set::Set;
 use super::table::Table;
 
+/// What parts of a table are called that are sets.
+const SET: &str = "set ";
+
 /// What was not as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
@@ -33,6 +36,8 @@ pub struct Restored {
     pub table: String,
     /// What was wrong with it, such as `differed in chain prerouting`.
     pub what: String,
+    /// Only elements of sets differed, which are of single guests.
+    pub(crate) is_of_guests: bool,
 }
 
 impl Restored {
@@ -44,8 +49,16 @@ impl Restored {
             Difference::Other => "was another".to_owned(),
             Difference::Parts(parts) => format!("differed in {}", parts.join(", ")),
         };
+        let is_of_guests = match difference {
+            Difference::Parts(parts) => parts.iter().all(|part| part.starts_with(SET)),
+            _ => false,
+        };
         let table = format!("{} {}", table.family.name(), table.name);
-        Some(Self { table, what })
+        Some(Self {
+            table,
+            what,
+            is_of_guests,
+        })
     }
 }
 
@@ -71,7 +84,7 @@ impl Table {
         let mut parts = self.restore_rules(&present, batch);
         for set in &self.sets {
             if self.restore_elements(netfilter, set, batch)? {
-                parts.push(format!("set {}", set.name));
+                parts.push(format!("{SET}{}", set.name));
             }
         }
         if parts.is_empty() {

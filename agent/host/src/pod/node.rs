@@ -39,7 +39,7 @@ pub(crate) async fn prepare_node(
     driver.abort();
     prepared?;
     let restored = restore_tables(config, members).map_err(PodError::Rules)?;
-    for Restored { table, what } in restored {
+    for Restored { table, what, .. } in restored {
         tracing::debug!(table, what, "a table of nftables is made what it is to be");
     }
     Ok(())

@@ -138,6 +138,26 @@ fn what_somebody_changed_of_the_tables_is_put_right_and_nothing_else() {
 }
 
 #[test]
+fn elements_of_guests_that_come_and_go_are_told_from_what_only_somebody_else_changes() {
+    in_a_namespace(async || {
+        let (config, members) = (plan().node, [plan().member]);
+        prepare_node(&config, &members).await.unwrap();
+        for (change, is_of_guests) in [
+            ("flush set bridge kvmlet sources", true),
+            ("flush chain bridge kvmlet refuse", false),
+            ("delete table bridge kvmlet", false),
+        ] {
+            nft(change);
+            let restored = restore_tables(&config, &members).unwrap();
+            let [restored] = restored.as_slice() else {
+                panic!("{change}: {restored:?}");
+            };
+            assert_eq!(restored.is_of_guests, is_of_guests, "{change}");
+        }
+    });
+}
+
+#[test]
 fn rules_that_are_as_wanted_keep_their_counts_and_numbers() {
     in_a_namespace(async || {
         let (config, members) = (plan().node, [plan().member]);
