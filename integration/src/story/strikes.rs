@@ -18,6 +18,8 @@ const WATCHED: Duration = Duration::from_secs(20);
 /// A new guest of an image has keys of its own.
 const LOG_IN: &str = "kvmctl ssh -i k -t '-o StrictHostKeyChecking=no' -t '-o UserKnownHostsFile=/dev/null' \
                       -t '-o LogLevel=ERROR' --wait";
+/// A guest that boots may let in somebody whom it then keeps waiting.
+const HURRY: &str = "timeout 100";
 const DISK: &str = "/var/lib/kvmlet/disks/default/data.img";
 /// The disk in the guest: the third, after those of image and cloud-init.
 const DEVICE: &str = "/dev/vdc";
@@ -119,7 +121,7 @@ impl Story {
         }
         // One login: a guest that is on its way out may answer the first of two.
         let is_another = format!(
-            "cd && boot=$({LOG_IN} 30s -c 'cat /proc/sys/kernel/random/boot_id' debian@vm/dev) && test \"$boot\" != {boot}"
+            "cd && boot=$({HURRY} {LOG_IN} 30s -c 'cat /proc/sys/kernel/random/boot_id' debian@vm/dev) && test \"$boot\" != {boot}"
         );
         self.node.wait_for(&is_another, PATIENCE)?;
         self.check_identity(&before)?;
@@ -178,7 +180,7 @@ impl Story {
     /// # Errors
     /// When the machine does not answer in time.
     pub fn wait(&self) -> anyhow::Result<()> {
-        let answers = format!("cd && {LOG_IN} 30s -c true debian@vm/dev");
+        let answers = format!("cd && {HURRY} {LOG_IN} 30s -c true debian@vm/dev");
         self.node.wait_for(&answers, PATIENCE).map(drop)
     }
 
