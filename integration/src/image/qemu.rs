@@ -1,5 +1,5 @@
 //! QEMU: Debian's for nodes in which it runs guests, to compare with; and for nodes themselves one that is
-//! built of Debian's source package, with mends of what goes wrong with nested guests.
+//! built of Debian's source package, with mends of what goes wrong with nested guests, or is slow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,12 @@ use std::process::Command;
 use super::recipe_file;
 use crate::{artifacts, cache, process, tools};
 
-const PATCHES: [&str; 2] = ["node/qemu/cr8.patch", "node/qemu/injection.patch"];
+const PATCHES: [&str; 4] = [
+    "node/qemu/cr8.patch",
+    "node/qemu/injection.patch",
+    "node/qemu/nested-tlb.patch",
+    "node/qemu/jump-cache.patch",
+];
 const SCRIPT: &str = "node/qemu/build-qemu";
 /// The script leaves it.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -41,8 +46,12 @@ pub fn stock_files() -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// When the source cannot be had or the build fails.
 pub fn mended() -> anyhow::Result<PathBuf> {
-    let [one, other] = PATCHES.map(recipe_file);
-    let key = cache::key(&[&one?, &other?, &recipe_file(SCRIPT)?]);
+    let mut recipe = vec![recipe_file(SCRIPT)?];
+    for patch in PATCHES {
+        recipe.push(recipe_file(patch)?);
+    }
+    let recipe: Vec<&[u8]> = recipe.iter().map(Vec::as_slice).collect();
+    let key = cache::key(&recipe);
     let directory = cache::directory("node-qemu", &key, |partial| {
         tools::ensure(tools::QEMU_BUILD)?;
         eprintln!("building QEMU for nodes; about five minutes");

@@ -140,10 +140,11 @@ pub(super) fn start(spec: &NodeSpec, directory: &Path) -> anyhow::Result<Bound> 
     } else {
         "no"
     };
+    // What is run again is found where it was before, and QEMU has it translated already: norandmaps.
     // On a CPU with AES and without XSAVE the self-tests of aesni_intel execute an invalid opcode. The thread that does
     // so is gone with the FPU in its hands, and who loads a module for the CPU waits for it for good.
     let append = format!(
-        "console=ttyS0 loglevel=4 panic=-1 no_timer_check mitigations=off tsc=reliable \
+        "console=ttyS0 loglevel=4 panic=-1 no_timer_check mitigations=off norandmaps tsc=reliable \
          module_blacklist=aesni_intel node.flavour={flavour} node.shell={shell}"
     );
     let serial = match spec.console {
