@@ -15,6 +15,10 @@ pub use session::{Output, Session};
 /// How long one command may run unless the caller says otherwise.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// A machine is looked at again after so long at least, and at most.
+const LOOK_SOONEST: Duration = Duration::from_millis(300);
+const LOOK_LATEST: Duration = Duration::from_secs(3);
+
 /// What can be done on a machine with a [`Channel`] to it.
 pub trait Commands {
     /// The way to the machine's `node-agent`.
@@ -77,6 +81,7 @@ pub trait Commands {
     fn wait_for(&self, script: &str, limit: Duration) -> anyhow::Result<String> {
         let until = Instant::now() + limit;
         loop {
+            let begun = Instant::now();
             let output = self.run(&["sh", "-c", script])?;
             if output.code == Some(0) {
                 return Ok(output.stdout);
@@ -85,7 +90,8 @@ pub trait Commands {
                 Instant::now() < until,
                 "still not so after {limit:?}: {script}\n{output}"
             );
-            std::thread::sleep(Duration::from_millis(300));
+            // What is waited for has most of a node's one processor, which runs a program in half a second.
+            std::thread::sleep((begun.elapsed() * 2).clamp(LOOK_SOONEST, LOOK_LATEST));
         }
     }
 

@@ -72,17 +72,18 @@ fn a_stock_linux_guest_lives_from_manifest_to_deletion() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The manifest with probes over the network of the guest, one of which waits for its web server.
+/// The manifest with probes over the network of the guest, one of which waits for its web server. They are so far apart that there
+/// are fewer events of failures than one object may have at once.
 fn with_probes(manifest: &str) -> String {
     let probes = "spec:
   readinessProbe:
     httpGet: {host: 10.77.0.2, port: 80, path: /ready}
-    periodSeconds: 1
+    periodSeconds: 8
     timeoutSeconds: 10
     failureThreshold: 1
   livenessProbe:
     tcpSocket: {host: 10.77.0.2, port: 80}
-    periodSeconds: 1
+    periodSeconds: 8
     failureThreshold: 100000
 ";
     manifest.replace("spec:\n", probes)
