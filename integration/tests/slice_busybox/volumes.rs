@@ -117,7 +117,10 @@ const DISKS: &str = "      interfaces:
       - name: lan
 ";
 
-/// The manifest with a volume of every kind.
+/// Of the interface.
+const TAG: &str = "uplink";
+
+/// The manifest with a volume of every kind, and an interface with a tag.
 pub(crate) fn with_volumes(manifest: &str) -> String {
     let named = "      - name: app
         serial: S-APP
@@ -136,6 +139,11 @@ pub(crate) fn with_volumes(manifest: &str) -> String {
             1,
         )
         .replacen(DISKS, &format!("{named}{DISKS}"), 1)
+        .replacen(
+            "        bridge: {}\n",
+            &format!("        bridge: {{}}\n        tag: {TAG}\n"),
+            1,
+        )
         .replacen(
             "metadata:\n  name: web\n",
             "metadata:\n  name: web\n  labels: {team: \"infra\", tier: web}\n",
@@ -173,14 +181,18 @@ fn made(
     }
 }
 
-/// What cloud-init would find.
-fn for_cloud_init(uuid: &str) -> [Made; 2] {
+/// What cloud-init would find. `nic` is the place of the interface with the tag, and its hardware address.
+fn for_cloud_init(uuid: &str, nic: (&str, &str)) -> [Made; 2] {
     let keys =
         r#"{"0":"ssh-ed25519 AAAAalice alice@example","1":"ssh-ed25519 AAAAbob bob@example"}"#;
     let no_cloud =
         format!(r#"{{"instance-id":"{uuid}","local-hostname":"web","public-keys":{keys}}}"#);
+    let (address, mac) = nic;
+    let devices = format!(
+        r#"[{{"type":"nic","bus":"pci","address":"{address}","mac":"{mac}","tags":["{TAG}"]}}]"#
+    );
     let drive = format!(
-        r#"{{"instance_id":"web.default","hostname":"web","uuid":"{uuid}","public_keys":{keys}}}"#
+        r#"{{"instance_id":"web.default","hostname":"web","uuid":"{uuid}","devices":{devices},"public_keys":{keys}}}"#
     );
     [
         made(
@@ -241,7 +253,13 @@ pub(crate) fn try_volumes(
 ) -> anyhow::Result<()> {
     answer("cd /lib/modules && insmod cdrom.ko; insmod isofs.ko; cd /")?;
     let uid = agent.value("web", ".metadata.uid")?;
-    for volume in for_cloud_init(uuid).into_iter().chain(of_objects()) {
+    let nic =
+        answer("cd /sys/class/net/eth0 && basename $(readlink -f device/..); cat address; cd /")?;
+    let lines = || nic.lines().map(str::trim);
+    let place = lines().find(|line| line.starts_with("0000:"));
+    let mac = lines().find(|line| line.matches(':').count() == 5);
+    let nic = (place.unwrap_or_default(), mac.unwrap_or_default());
+    for volume in for_cloud_init(uuid, nic).into_iter().chain(of_objects()) {
         let Made {
             name,
             disk,
