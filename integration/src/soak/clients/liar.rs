@@ -89,8 +89,8 @@ pub struct Outcome {
     pub lies: usize,
     /// Frames of the liar that walls have dropped there.
     pub dropped: u64,
-    /// Pings of the node that the neighbour answered meanwhile.
-    pub pings: u64,
+    /// Pings of the node that the neighbour answered meanwhile; `None` where it has no neighbour.
+    pub pings: Option<u64>,
 }
 
 /// Boots nodes and guests, and has one lie.
@@ -127,9 +127,10 @@ pub fn line(outcome: &Outcome) -> String {
         dropped,
         pings,
     } = outcome;
-    format!(
-        "{network}: {lies} lies, each {TIMES} times; {dropped} frames dropped, none heard, {pings} pings answered"
-    )
+    let heard = pings.map_or_else(String::new, |pings| {
+        format!(", none heard, {pings} pings answered")
+    });
+    format!("{network}: {lies} lies, each {TIMES} times; {dropped} frames dropped{heard}")
 }
 
 /// A guest with cards on both networks.
@@ -203,7 +204,7 @@ fn lie_on(
         network: network.name,
         lies: network.lies.len(),
         dropped: end - start,
-        pings,
+        pings: Some(pings),
     })
 }
 
@@ -314,7 +315,7 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Outcome> {
         network: "masquerade",
         lies: MASQUERADED.len(),
         dropped: count()? - start,
-        pings: 0,
+        pings: None,
     })
 }
 
