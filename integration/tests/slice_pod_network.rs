@@ -77,7 +77,11 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
         renewed.contains("lease of 10.0.2.2 obtained from 10.0.2.1"),
         "{renewed}"
     );
-    let campaign = Campaign { seed: 4, kills: 3 };
+    let campaign = Campaign {
+        seed: 4,
+        kills: 3,
+        bytes: 0,
+    };
     let tally = transfer::outlives_kills(&node, &agent, &mut console, campaign)?;
     ensure!(tally.kills == 3 && tally.others >= 1, "{tally:?}");
     println!("{tally:?}");

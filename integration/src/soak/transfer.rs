@@ -12,18 +12,20 @@ use crate::image::busybox::GuestImage;
 use crate::sim::Random;
 
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Until its share of the bytes is sent after a round.
+const SHARE: Duration = Duration::from_secs(900);
 
 /// Bytes of what the peer sends at a time, with 10 ms in between.
-const CHUNK_BYTES: u64 = 32 << 10;
+const CHUNK_BYTES: u64 = 256 << 10;
 
 /// Chunks that no buffer of a connection that stands still takes: 6 MiB, where the kernel keeps 4 MiB at most.
-const MORE_THAN_BUFFERS: u64 = 192;
+const MORE_THAN_BUFFERS: u64 = 24;
 
 /// The guest's peer: it sends noise, counts it, keeps its digest, and ends at a word from the test.
 const PEER: &str = "rm -f /run/enough /run/copy; echo 0 >/run/chunks; mkfifo /run/copy; setsid sh -c '\
     sha256sum </run/copy >/run/digest & count=0; \
     while [ ! -e /run/enough ]; do \
-      dd if=/dev/urandom bs=32k count=1 2>/dev/null; count=$((count + 1)); echo $count >/run/chunks; usleep 10000; \
+      dd if=/dev/urandom bs=256k count=1 2>/dev/null; count=$((count + 1)); echo $count >/run/chunks; usleep 10000; \
     done | tee /run/copy | nc -l -p 9000' </dev/null >/dev/null 2>&1 &";
 
 /// How often the agent is killed during the transfer.
@@ -33,6 +35,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Kills in all.
     pub kills: u32,
+    /// What is transferred at least, with the kills spread over it.
+    pub bytes: u64,
 }
 
 /// Counters of a finished transfer.
@@ -67,8 +71,12 @@ pub fn outlives_kills<M: Commands>(
     console.write(b"nc 10.77.0.1 9000 | sha256sum\n")?;
     while run.tally.kills < campaign.kills {
         let seen = run.tally;
-        run.round(campaign.kills)
-            .with_context(|| format!("seed {}, after {seen:?}:\n{}", campaign.seed, agent.log()))?;
+        let done = run.round(campaign.kills).and_then(|()| {
+            let share = u64::from(run.tally.kills.min(campaign.kills));
+            let bytes = campaign.bytes * share / u64::from(campaign.kills);
+            run.until_sent(bytes.div_ceil(CHUNK_BYTES), SHARE)
+        });
+        done.with_context(|| format!("seed {}, after {seen:?}:\n{}", campaign.seed, agent.log()))?;
     }
     machine.sh("touch /run/enough")?;
     let received = console.read_until(GuestImage::PROMPT, PATIENCE)?;
@@ -119,8 +127,12 @@ impl<M: Commands> Run<'_, M> {
     /// Waits until more was sent than what the buffers on the way take.
     fn goes_on(&self) -> anyhow::Result<()> {
         let beyond = self.chunks()? + MORE_THAN_BUFFERS;
-        let sent = format!("test $(cat /run/chunks) -gt {beyond}");
-        let went_on = self.machine.wait_for(&sent, PATIENCE);
+        self.until_sent(beyond + 1, PATIENCE)
+    }
+
+    fn until_sent(&self, chunks: u64, patience: Duration) -> anyhow::Result<()> {
+        let sent = format!("test $(cat /run/chunks) -ge {chunks}");
+        let went_on = self.machine.wait_for(&sent, patience);
         went_on.map(drop).context("the transfer does not go on")
     }
 }

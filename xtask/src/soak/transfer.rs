@@ -23,6 +23,9 @@ pub struct TransferOptions {
     /// How often the agent is killed.
     #[arg(long, default_value_t = 20)]
     kills: u32,
+    /// MiB that are transferred at least, with the kills spread over them.
+    #[arg(long, default_value_t = 1024)]
+    mib: u32,
 }
 
 /// Runs a campaign and prints its result.
@@ -62,6 +65,7 @@ fn transfer(options: &TransferOptions) -> anyhow::Result<Tally> {
     let campaign = Campaign {
         seed: options.seed,
         kills: options.kills,
+        bytes: u64::from(options.mib) << 20,
     };
     outlives_kills(&node, &agent, &mut console, campaign)
 }
