@@ -175,6 +175,17 @@ impl Layout {
         found.sort_unstable();
         Ok(found)
     }
+
+    /// The run directory of each VMM that has one, with the uid of its VMI. Those of a VMI come oldest first.
+    pub(crate) fn run_dirs_of_vmms(&self) -> io::Result<Vec<(PathUid, PathBuf)>> {
+        let mut found = Vec::new();
+        for uid in self.uids_with_run_dir()? {
+            for incarnation in self.run_incarnations(&uid)? {
+                found.push((uid.clone(), self.run_of_vmm(&uid, incarnation)));
+            }
+        }
+        Ok(found)
+    }
 }
 
 fn numbered(dir: &Path) -> io::Result<Vec<u64>> {

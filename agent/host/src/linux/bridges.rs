@@ -124,13 +124,10 @@ impl LinuxHost {
     /// error.
     fn cards_of_guests(&self) -> io::Result<Vec<Card>> {
         let mut all = Vec::new();
-        for uid in self.layout.uids_with_run_dir()? {
-            for incarnation in self.layout.run_incarnations(&uid)? {
-                let dir = self.layout.run_of_vmm(&uid, incarnation);
-                let cards = bridge_walls::read(&dir)?;
-                if !cards.is_empty() && !is_over(&dir)? {
-                    all.extend(cards);
-                }
+        for (_, dir) in self.layout.run_dirs_of_vmms()? {
+            let cards = bridge_walls::read(&dir)?;
+            if !cards.is_empty() && !is_over(&dir)? {
+                all.extend(cards);
             }
         }
         Ok(all)

@@ -102,15 +102,12 @@ impl LinuxHost {
     /// off, so a note that cannot be read is an error.
     fn members_of_pod_network(&self) -> io::Result<Vec<Member>> {
         let mut members = Vec::new();
-        for uid in self.layout.uids_with_run_dir()? {
-            for incarnation in self.layout.run_incarnations(&uid)? {
-                let dir = self.layout.run_of_vmm(&uid, incarnation);
-                let Some(file) = PodFile::read(&dir)? else {
-                    continue;
-                };
-                if !is_over(&dir)? {
-                    members.push(file.member(taps::veth_name(&uid)));
-                }
+        for (uid, dir) in self.layout.run_dirs_of_vmms()? {
+            let Some(file) = PodFile::read(&dir)? else {
+                continue;
+            };
+            if !is_over(&dir)? {
+                members.push(file.member(taps::veth_name(&uid)));
             }
         }
         Ok(members)

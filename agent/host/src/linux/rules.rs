@@ -2,12 +2,12 @@
 //! node, would take walls and ways out of guests that run.
 
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LinuxHost;
 use super::pod::is_over;
 use crate::bridge_walls;
-use crate::layout::PathUid;
 use crate::netfilter::{Restored, RuleWatch};
 use crate::pod::PodFile;
 
@@ -50,21 +50,18 @@ impl LinuxHost {
         }
     }
 
-    /// The VMMs with notes of rules; `None` while one of them is over or when the notes cannot be read.
-    fn guests_with_rules(&self) -> Option<Vec<(PathUid, u64)>> {
+    /// Run directories of the VMMs with notes of rules; `None` while one of them is over or when the notes cannot be read.
+    fn guests_with_rules(&self) -> Option<Vec<PathBuf>> {
         let read = || -> io::Result<Option<Vec<_>>> {
             let mut guests = Vec::new();
-            for uid in self.layout.uids_with_run_dir()? {
-                for incarnation in self.layout.run_incarnations(&uid)? {
-                    let dir = self.layout.run_of_vmm(&uid, incarnation);
-                    if PodFile::read(&dir)?.is_none() && bridge_walls::read(&dir)?.is_empty() {
-                        continue;
-                    }
-                    if is_over(&dir)? {
-                        return Ok(None);
-                    }
-                    guests.push((uid.clone(), incarnation));
+            for (_, dir) in self.layout.run_dirs_of_vmms()? {
+                if PodFile::read(&dir)?.is_none() && bridge_walls::read(&dir)?.is_empty() {
+                    continue;
                 }
+                if is_over(&dir)? {
+                    return Ok(None);
+                }
+                guests.push(dir);
             }
             guests.sort_unstable();
             Ok(Some(guests))

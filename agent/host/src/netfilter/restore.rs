@@ -7,9 +7,6 @@ use super::present::{Present, PresentChain, hooked};
 use super::set::Set;
 use super::table::Table;
 
-/// What parts of a table are called that are sets.
-const SET: &str = "set ";
-
 /// What was not as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Difference {
@@ -18,8 +15,11 @@ pub(crate) enum Difference {
     Missing,
     /// Another release's, or more was changed than rules and elements: it is replaced.
     Other,
-    /// The rules of some chains, or the elements of some sets.
-    Parts(Vec<String>),
+    /// The rules of these chains, and the elements of these sets.
+    Parts {
+        chains: Vec<&'static str>,
+        sets: Vec<&'static str>,
+    },
 }
 
 impl Difference {
@@ -47,12 +47,15 @@ impl Restored {
             Difference::Nothing => return None,
             Difference::Missing => "was not there".to_owned(),
             Difference::Other => "was another".to_owned(),
-            Difference::Parts(parts) => format!("differed in {}", parts.join(", ")),
+            Difference::Parts { chains, sets } => {
+                let chains = chains.iter().map(|name| format!("chain {name}"));
+                let sets = sets.iter().map(|name| format!("set {name}"));
+                let parts: Vec<String> = chains.chain(sets).collect();
+                format!("differed in {}", parts.join(", "))
+            }
         };
-        let is_of_guests = match difference {
-            Difference::Parts(parts) => parts.iter().all(|part| part.starts_with(SET)),
-            _ => false,
-        };
+        let is_of_guests =
+            matches!(difference, Difference::Parts { chains, .. } if chains.is_empty());
         let table = format!("{} {}", table.family.name(), table.name);
         Some(Self {
             table,
@@ -81,16 +84,17 @@ impl Table {
             self.replace(batch);
             return Ok(Difference::Other);
         }
-        let mut parts = self.restore_rules(&present, batch);
+        let chains = self.restore_rules(&present, batch);
+        let mut sets = Vec::new();
         for set in &self.sets {
             if self.restore_elements(netfilter, set, batch)? {
-                parts.push(format!("{SET}{}", set.name));
+                sets.push(set.name);
             }
         }
-        if parts.is_empty() {
+        if chains.is_empty() && sets.is_empty() {
             return Ok(Difference::Nothing);
         }
-        Ok(Difference::Parts(parts))
+        Ok(Difference::Parts { chains, sets })
     }
 
     /// Whether chains and sets are those that are wanted. A chain that is gone is easily made; one that nobody wants, or that hooks
@@ -110,7 +114,7 @@ impl Table {
     }
 
     /// The chains whose rules were others.
-    fn restore_rules(&self, present: &Present, batch: &mut Batch) -> Vec<String> {
+    fn restore_rules(&self, present: &Present, batch: &mut Batch) -> Vec<&'static str> {
         let table = (self.family, self.name);
         let mut differ = Vec::new();
         for chain in &self.chains {
@@ -130,8 +134,7 @@ impl Table {
                 batch.add_rule(table, chain.name, rule);
             }
         }
-        let named = differ.iter().map(|chain| format!("chain {}", chain.name));
-        named.collect()
+        differ.iter().map(|chain| chain.name).collect()
     }
 
     /// Whether a set had others than it is to have. What rules have added stays.
