@@ -46,8 +46,18 @@ pub(crate) fn project(
             guest::tell(&mut status, vmi, guest);
         }
         seen::tell(&mut status, vmi, record);
+        put_primary_first(&mut status, vmi);
     }
     status
+}
+
+/// As under KubeVirt the interface by which others reach the guest comes first: the printed column and clients that look at one
+/// address alone go by it.
+fn put_primary_first(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi) {
+    let primary = vmi.primary_interface().unwrap_or_default();
+    if let Some(until) = status.interfaces.get_mut(..=primary) {
+        until.rotate_right(1);
+    }
 }
 
 fn operation(told: &OperationTold) -> OperationStatus {

@@ -78,6 +78,13 @@ pub struct Vmi {
 }
 
 impl Vmi {
+    /// The number of the interface that others know the guest by: that of the pod network, wherever it stands, else the first.
+    #[must_use]
+    pub fn primary_interface(&self) -> Option<usize> {
+        let of_pod = self.pod_interface().map(|(index, _)| index);
+        of_pod.or_else(|| (!self.interfaces.is_empty()).then_some(0))
+    }
+
     /// The interface of the pod network, if there is one, and its number among all interfaces.
     #[must_use]
     pub fn pod_interface(&self) -> Option<(usize, &PodInterface)> {

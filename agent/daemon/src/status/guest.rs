@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    /// The status's interfaces as lines, of a guest that runs and has told this.
-    fn shown(binding: &str, interfaces: Vec<GuestInterface>) -> Vec<String> {
+    /// Of a guest that runs, with an address of the pod network.
+    fn running() -> Record {
         let id = VmiId {
             uid: String::from("u-1"),
             namespace: String::from("default"),
@@ -129,6 +129,12 @@ mod tests {
             record.report.phases.push(PhaseEntry { phase, at });
         }
         record.allocations.pod = Some(POOL);
+        record
+    }
+
+    /// The status's interfaces as lines, of a guest that runs and has told this.
+    fn shown(binding: &str, interfaces: Vec<GuestInterface>) -> Vec<String> {
+        let mut record = running();
         record.report.links_down = Some([String::from("lan")].into());
         let seen = ["10.77.0.2", "fd00:77::2"].map(|text| text.parse().unwrap());
         record.report.seen = [String::from("default"), String::from("lan")]
@@ -182,6 +188,17 @@ mod tests {
                 "- enp1s0.5 - 10.5.0.2 0  (guest-agent)",
             ]
         );
+    }
+
+    #[test]
+    fn the_interface_of_the_pod_network_comes_first_wherever_it_stands() {
+        let mut vmi = vmi("masquerade");
+        vmi.interfaces.reverse();
+        let before = VirtualMachineInstanceStatus::default();
+        let status = project(before, &running(), Some(&vmi), "node1");
+        let names = status.interfaces.iter();
+        let names: Vec<_> = names.map(|it| (&*it.name, &*it.ip_address)).collect();
+        assert_eq!(names, [("default", "10.213.0.7"), ("lan", "")]);
     }
 
     #[test]

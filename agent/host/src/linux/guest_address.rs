@@ -1,7 +1,7 @@
 //! Where a guest is found on the network, and connections to it: for probes and for forwards of ports.
 //!
-//! Whoever asks for a guest must never get anybody else. The node connects through the bridge of the guest's first
-//! interface alone, and every address has to pass [`Bridge::leads_to`] first, whoever named it: a VMI's owner may reach
+//! Whoever asks for a guest must never get anybody else. The node connects through the bridge of one
+//! interface alone, that of the pod network or else the first, and every address has to pass [`Bridge::leads_to`] first, whoever named it: a VMI's owner may reach
 //! the guest, and not the guest's neighbours by means of the node.
 
 use std::io;
@@ -46,7 +46,7 @@ pub(super) struct GuestAddress {
 }
 
 impl LinuxHost {
-    /// Where the guest is found on the bridge of its first interface: at the address that the endpoint names, if that
+    /// Where the guest is found on the bridge of its primary interface: at the address that the endpoint names, if that
     /// is the guest's, or at the one that is found out.
     pub(super) async fn guest_address(
         &self,
@@ -56,7 +56,9 @@ impl LinuxHost {
         endpoint: Endpoint,
     ) -> Result<GuestAddress, NoAddress> {
         let other = |why: &str| NoAddress::Other(why.to_owned());
-        let interface = vmi.interfaces.first();
+        let interface = vmi
+            .primary_interface()
+            .and_then(|index| vmi.interfaces.get(index));
         let interface = interface.ok_or_else(|| other("the guest has no interface"))?;
         let settings = self.settings();
         let network = match &interface.attachment {
