@@ -24,7 +24,7 @@ pub(crate) use self::control_plane::ControlPlaneConfig;
 pub(crate) use self::file::{CONFIG, Config, ConfigError, DeviceSubstitution};
 pub(crate) use self::grpc::{Grant, Role};
 pub(crate) use self::hooks::{FailurePolicy, Hooks};
-pub(crate) use self::pod_network::{Network6, PodNetwork};
+pub(crate) use self::pod_network::Network6;
 pub(crate) use self::sections::{Firmware, LogFormat};
 pub(crate) use self::shutdown::Shutdown;
 pub(crate) use self::tracing::{Destination, TlsFiles};

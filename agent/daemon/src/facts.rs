@@ -14,7 +14,7 @@ use agent_host::{
 
 use crate::config::{Config, DeviceSubstitution, Firmware};
 
-pub(crate) use pod_network::pod_network;
+pub(crate) use pod_network::{keep_network6, pod_network};
 
 /// KubeVirt's word for the only architecture that the VMM has.
 pub(crate) const ARCHITECTURE: &str = "amd64";

@@ -15,6 +15,7 @@ mod control_plane;
 mod delete;
 mod doctor;
 mod doors;
+mod durable;
 mod error;
 mod events;
 mod facts;

@@ -3,14 +3,15 @@
 
 mod key;
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use agent_sources::ApiError;
 use ring::rand::{SecureRandom, SystemRandom};
 
+use crate::durable;
 use key::KEY_BYTES;
 pub(crate) use key::{Key, ObjectIdentity, SealError};
 
@@ -121,23 +122,7 @@ fn create(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
     let mut key = [0; KEY_BYTES];
     let drawn = SystemRandom::new().fill(&mut key);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;
-    let unfinished = path.with_extension("new");
-    match std::fs::remove_file(&unfinished) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&unfinished)?;
-    writeln!(file, "{}", hex::encode(key))?;
-    file.sync_all()?;
-    std::fs::rename(&unfinished, path)?;
-    if let Some(directory) = path.parent() {
-        File::open(directory)?.sync_all()?;
-    }
+    durable::write(path, 0o600, format!("{}\n", hex::encode(key)).as_bytes())?;
     Ok(key)
 }
 

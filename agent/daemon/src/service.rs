@@ -32,9 +32,12 @@ const FILE_SYSTEM: Duration = Duration::from_secs(2);
 /// Runs the agent until SIGTERM or SIGINT. Guests stay as they are.
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
     let facts = NodeFacts::collect().context("this node cannot be looked at")?;
+    let _lock = lock::lock(&config.state_dir)?;
+    if let Err(error) = facts::keep_network6(&config) {
+        warn!(%error, "the network of guests' IPv6 addresses is not kept");
+    }
     facts::warn_of_lacks(&config, &facts);
     go_before_guests();
-    let _lock = lock::lock(&config.state_dir)?;
     let agent = open(&config, facts).await?;
     let (doors, keeper) = doors::open(&config, agent.host.dialer()).await?;
     let endpoint = bind_metrics(&config, agent.host.dialer()).await?;
