@@ -222,10 +222,6 @@ fn offered(lease: &Lease4, guest: &Guest) -> Vec<(u8, Vec<u8>)> {
         (options::DOMAIN, guest.domain.clone().into_bytes()),
         (options::MTU, guest.mtu.to_be_bytes().to_vec()),
         (options::BROADCAST, lease.broadcast().octets().to_vec()),
-        (
-            options::SEARCH,
-            domains(guest.search.iter().map(String::as_str)),
-        ),
         (options::NTP, list(&guest.ntp_servers)),
         (options::TFTP_SERVER, guest.tftp_server.clone().into_bytes()),
         (options::BOOT_FILE, guest.boot_file.clone().into_bytes()),
@@ -233,6 +229,9 @@ fn offered(lease: &Lease4, guest: &Guest) -> Vec<(u8, Vec<u8>)> {
     for (number, text) in &guest.private {
         all.push((*number, text.clone().into_bytes()));
     }
+    // As long as the list is: what would not fit behind it comes before it.
+    let search = domains(guest.search.iter().map(String::as_str));
+    all.push((options::SEARCH, search));
     all
 }
 

@@ -118,12 +118,15 @@ pub(crate) fn is_dns_label(text: &str) -> bool {
 
 /// A DNS subdomain of RFC 1123: labels joined by dots, at most 253 bytes.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
-    text.len() <= 253
-        && text.split('.').all(|label| {
-            // Kubernetes bounds the whole, not each label.
-            let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-            label.bytes().all(|byte| inner(byte) || byte == b'-')
-                && label.bytes().next().is_some_and(inner)
-                && label.bytes().next_back().is_some_and(inner)
-        })
+    text.len() <= 253 && is_of_dns_labels(text)
+}
+
+/// Labels joined by dots, of any length: Kubernetes bounds the whole, not each label.
+pub(crate) fn is_of_dns_labels(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.split('.').all(|label| {
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().next_back().is_some_and(inner)
+    })
 }

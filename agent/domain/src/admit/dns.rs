@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use proto_node::vmi::{DnsConfig, VirtualMachineInstanceSpec};
 
 use super::review::Review;
-use crate::error::{FieldError, Rule};
+use crate::error::{Bound, FieldError, Rule};
 use crate::name::is_dns_subdomain;
 use crate::pod::GuestNames;
 
@@ -46,7 +46,8 @@ fn check_policy(policy: &str, review: &mut Review<'_>) {
             "DNSPolicy: {policy} is not supported, valid values: [{} ]",
             POLICIES.join(" ")
         );
-        review.invalid("spec.dnsPolicy", policy, message);
+        let error = FieldError::new("spec.dnsPolicy", Rule::NotSupported, message);
+        review.push(error.value(policy).beyond(Bound::Api));
     }
 }
 

@@ -8,7 +8,7 @@ use proto_node::vmi::VirtualMachineInstanceSpec;
 use super::occasion::Occasion;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
-use crate::name::{is_dns_label, is_dns_subdomain};
+use crate::name::{is_dns_label, is_dns_subdomain, is_of_dns_labels};
 
 /// Kubernetes' bound on all annotations together.
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
@@ -18,6 +18,9 @@ pub(super) const DEFAULT_NAMESPACE: &str = "default";
 
 /// Longest DNS label.
 const MAX_LABEL_BYTES: usize = 63;
+
+/// Longest DNS subdomain.
+const MAX_SUBDOMAIN_BYTES: usize = 253;
 
 pub(super) const DNS_LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 pub(super) const DNS_SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -105,20 +108,40 @@ pub(super) fn check_names(spec: &VirtualMachineInstanceSpec, review: &mut Review
 
 /// `hostname` and `subdomain`, with KubeVirt's messages.
 fn check_host_names(hostname: &str, subdomain: &str, review: &mut Review<'_>) {
-    if !hostname.is_empty() && !is_dns_label(hostname) {
-        review.invalid(
-            "spec.hostname",
-            hostname,
-            format!("spec.hostname does not conform to the kubernetes DNS_LABEL rules : {DNS_LABEL_RULE}"),
-        );
+    let is_label = !hostname.contains('.') && is_of_dns_labels(hostname);
+    if let Some(faults) = faults(hostname, MAX_LABEL_BYTES, is_label, DNS_LABEL_RULE) {
+        let message =
+            format!("spec.hostname does not conform to the kubernetes DNS_LABEL rules : {faults}");
+        review.invalid("spec.hostname", hostname, message);
     }
-    if !subdomain.is_empty() && !is_dns_subdomain(subdomain) {
-        review.invalid(
-            "spec.subdomain",
-            subdomain,
-            format!("spec.subdomain does not conform to the kubernetes DNS_SUBDOMAIN rules : {DNS_SUBDOMAIN_RULE}"),
+    let faults = faults(
+        subdomain,
+        MAX_SUBDOMAIN_BYTES,
+        is_of_dns_labels(subdomain),
+        DNS_SUBDOMAIN_RULE,
+    );
+    if let Some(faults) = faults {
+        let message = format!(
+            "spec.subdomain does not conform to the kubernetes DNS_SUBDOMAIN rules : {faults}"
         );
+        review.invalid("spec.subdomain", subdomain, message);
     }
+}
+
+/// What is wrong with a name, in the words of Kubernetes' validation, which says of one that is too long and of one with other
+/// characters each what it is.
+fn faults(name: &str, most: usize, is_legal: bool, rule: &str) -> Option<String> {
+    if name.is_empty() {
+        return None;
+    }
+    let mut faults = Vec::new();
+    if name.len() > most {
+        faults.push(format!("must be no more than {most} characters"));
+    }
+    if !is_legal {
+        faults.push(rule.to_owned());
+    }
+    (!faults.is_empty()).then(|| faults.join(", "))
 }
 
 /// The labels that `nodeSelector` asks for must be on this node.

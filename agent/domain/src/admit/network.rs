@@ -51,9 +51,11 @@ pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         return Vec::new();
     }
     pod::check_default(spec, review);
-    let networks = networks(&spec.networks, review);
     let domain = spec.domain.as_ref();
-    let Some(devices) = domain.and_then(|domain| domain.devices.as_ref()) else {
+    let devices = domain.and_then(|domain| domain.devices.as_ref());
+    let interfaces = devices.map_or(&[][..], |devices| &devices.interfaces);
+    let networks = networks(&spec.networks, interfaces, review);
+    let Some(devices) = devices else {
         return Vec::new();
     };
     let untyped = spec.networks.iter();
@@ -239,7 +241,7 @@ fn check_idle(networks: &[Network], interfaces: &[WireInterface], review: &mut R
             let message = format!("spec.networks[{index}].name '{}' not found.", network.name);
             let error = FieldError::new(
                 format!("spec.networks[{index}].name"),
-                Rule::Invalid,
+                Rule::Required,
                 message,
             )
             .value(&network.name)
@@ -250,7 +252,11 @@ fn check_idle(networks: &[Network], interfaces: &[WireInterface], review: &mut R
 }
 
 /// What each network stands for, by name.
-fn networks(networks: &[Network], review: &mut Review<'_>) -> BTreeMap<String, Joined> {
+fn networks(
+    networks: &[Network],
+    interfaces: &[WireInterface],
+    review: &mut Review<'_>,
+) -> BTreeMap<String, Joined> {
     pod::check_single(networks, review);
     let mut joined = BTreeMap::new();
     for (index, network) in networks.iter().enumerate() {
@@ -267,7 +273,7 @@ fn networks(networks: &[Network], review: &mut Review<'_>) -> BTreeMap<String, J
             } else {
                 "should have only one network type"
             };
-            review.push(FieldError::new(path.as_str(), Rule::Invalid, message));
+            review.push(FieldError::new(path.as_str(), Rule::Required, message));
         }
         let meaning = match (&network.multus, &network.pod) {
             (Some(multus), None) if count == 1 => {
@@ -276,7 +282,10 @@ fn networks(networks: &[Network], review: &mut Review<'_>) -> BTreeMap<String, J
                     .map_or(Joined::Refused, Joined::Configured)
             }
             (None, Some(pod)) if count == 1 => {
-                pod::networks(&path, pod, review).map_or(Joined::Refused, Joined::Pod)
+                let mut own = interfaces.iter().filter(|it| it.name == network.name);
+                let is_bridged = own.any(|interface| interface.bridge.is_some());
+                let networks = pod::networks((&path, is_bridged), pod, review);
+                networks.map_or(Joined::Refused, Joined::Pod)
             }
             _ => Joined::Refused,
         };
@@ -423,7 +432,8 @@ fn check_model(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
             "interface {path}.name uses model {} that is not supported.",
             interface.model
         );
-        review.invalid(&field, &interface.model, message);
+        let error = FieldError::new(field, Rule::NotSupported, message);
+        review.push(error.value(&interface.model).beyond(Bound::Api));
     } else if interface.model != "virtio" {
         review.substitute(field, &interface.model, "model", "");
     }

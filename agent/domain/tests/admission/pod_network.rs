@@ -140,17 +140,17 @@ fn what_kubevirt_refuses_is_refused_in_its_words() {
     let table: &[(Value, &str, &str)] = &[
         (
             json!({"ports": [{"port": 0}]}),
-            ".ports[0]",
+            ".ports[0].port",
             "Required value: Port field is mandatory.",
         ),
         (
             json!({"ports": [{"port": 65536}]}),
-            ".ports[0]",
+            ".ports[0].port",
             "Port field must be in range 0 < x < 65536.",
         ),
         (
             json!({"ports": [{"port": -1}]}),
-            ".ports[0]",
+            ".ports[0].port",
             "Port field must be in range 0 < x < 65536.",
         ),
         (
@@ -331,7 +331,7 @@ fn what_kubevirt_refuses_elsewhere_names_its_own_fields() {
         ),
         (
             with(&[("/spec/dnsPolicy", json!("Mine"))]),
-            "spec.dnsPolicy: Invalid value: \"Mine\": DNSPolicy: Mine is not supported",
+            "spec.dnsPolicy: Unsupported value: \"Mine\": DNSPolicy: Mine is not supported",
         ),
     ];
     for (manifest, words) in table {
@@ -341,6 +341,18 @@ fn what_kubevirt_refuses_elsewhere_names_its_own_fields() {
             "{errors:?} lacks {words}"
         );
     }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_not_one_of_other_characters() {
+    let refused = |field: &str, name: String| admit(with(&[(field, json!(name))])).unwrap_err();
+    let errors = refused("/spec/hostname", "x".repeat(64));
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    let words = "spec.hostname does not conform to the kubernetes DNS_LABEL rules : must be no more than 63 characters";
+    assert!(errors[0].ends_with(words), "{errors:?}");
+    let errors = refused("/spec/subdomain", format!("{}_", "x".repeat(253)));
+    let words = "DNS_SUBDOMAIN rules : must be no more than 253 characters, a lowercase RFC 1123 subdomain must consist";
+    assert!(errors[0].contains(words), "{errors:?}");
 }
 
 #[test]
@@ -393,6 +405,21 @@ fn a_guest_may_be_bridged_to_the_pod_network() {
         .map(|remark| remark.path.as_str())
         .collect();
     assert_eq!(ignored, ["spec.domain.devices.interfaces[0].ports"]);
+    let own_network = with(&[
+        (
+            "/spec/domain/devices/interfaces",
+            json!([{"name": "default", "bridge": {}}]),
+        ),
+        (
+            "/spec/networks",
+            json!([{"name": "default", "pod": {"vmNetworkCIDR": "10.213.4.0/24"}}]),
+        ),
+    ]);
+    let ignored = admit(own_network).unwrap().ignored;
+    assert_eq!(
+        ignored.first().map(|remark| &*remark.path),
+        Some("spec.networks[0].pod.vmNetworkCIDR")
+    );
     let ranges = json!({"portRanges": [{"protocol": "TCP", "start": 1, "end": 2}]});
     let errors = admit(bridged(ranges)).unwrap_err();
     let words = "portRanges are only supported on masquerade interfaces";

@@ -1,7 +1,7 @@
 //! `dhcpOptions` of an interface of the pod network.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use proto_node::vmi::DhcpOptions as WireOptions;
 
@@ -11,6 +11,10 @@ use crate::pod::DhcpOptions;
 
 /// An option of DHCP has at most this many bytes.
 const MAX_TEXT_BYTES: usize = 255;
+
+/// Bytes of these options for which an answer has room whatever else is in it, but for search domains, which come last: it may have
+/// 576 bytes (RFC 2131, section 2), and names of the guest take a part of them.
+const USUAL_BYTES: usize = 160;
 
 /// Addresses that one option of DHCP has room for.
 const MAX_ELEMENTS: usize = 63;
@@ -43,20 +47,42 @@ pub(super) fn options(
     ] {
         check_text(&format!("{path}.{member}"), text, review);
     }
-    DhcpOptions {
+    let options = DhcpOptions {
         boot_file: options.boot_file_name.clone(),
         tftp_server: options.tftp_server_name.clone(),
         ntp_servers: ntp_servers(&servers, &options.ntp_servers, review),
         private: private(&private_options, options, review),
+    };
+    let bytes = bytes(&options);
+    if bytes > USUAL_BYTES {
+        review.warn(&format!(
+            "{path} takes {bytes} bytes of an answer: a client that does not say how long an answer it takes (option 57) may \
+             get {USUAL_BYTES} of them and none of the options beyond"
+        ));
+    }
+    options
+}
+
+/// What options take of an answer, each with its number and its length.
+fn bytes(options: &DhcpOptions) -> usize {
+    let texts = [&options.boot_file, &options.tftp_server];
+    let private = options.private.iter().map(|(_, text)| text);
+    let texts = texts.into_iter().filter(|text| !text.is_empty());
+    let texts: usize = texts.chain(private).map(|text| 2 + text.len()).sum();
+    match options.ntp_servers.len() {
+        0 => texts,
+        servers => texts + 2 + 4 * servers,
     }
 }
 
 fn ntp_servers(path: &str, servers: &[String], review: &mut Review<'_>) -> Vec<Ipv4Addr> {
     let mut addresses = Vec::new();
     for (index, server) in servers.iter().enumerate() {
-        match server.parse() {
-            Ok(address) => addresses.push(address),
-            Err(_) => review.invalid(
+        // As Go reads them: an IPv4 address within IPv6 is one.
+        let address = server.parse().map(|address: IpAddr| address.to_canonical());
+        match address {
+            Ok(IpAddr::V4(address)) => addresses.push(address),
+            _ => review.invalid(
                 &format!("{path}[{index}]"),
                 server,
                 "NTP servers must be a list of valid IPv4 addresses.",

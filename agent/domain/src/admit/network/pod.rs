@@ -16,7 +16,7 @@ use crate::pod::{GuestNetwork, PodBinding, PodInterface};
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 
 /// The guest's own networks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct PodNetworks {
     v4: GuestNetwork<Ipv4Addr>,
     v6: GuestNetwork<Ipv6Addr>,
@@ -92,9 +92,10 @@ pub(super) fn check_single(networks: &[Network], review: &mut Review<'_>) {
     }
 }
 
-/// The guest's own networks, as `pod` says or by default; nothing when the node has no pod network.
+/// The guest's own networks, as `pod` says or by default; nothing when the node has no pod network. A guest that is bridged has
+/// none: its address is one of the pool.
 pub(super) fn networks(
-    path: &str,
+    (path, is_bridged): (&str, bool),
     pod: &PodNetwork,
     review: &mut Review<'_>,
 ) -> Option<PodNetworks> {
@@ -102,6 +103,10 @@ pub(super) fn networks(
     if let Some(caps) = caps.filter(|caps| caps.pod_network.is_none()) {
         review.push(switched_off(&format!("{path}.pod"), &caps.node_name));
         return None;
+    }
+    if is_bridged {
+        ignore_own_networks(path, pod, review);
+        return Some(PodNetworks::default());
     }
     let field = format!("{path}.pod.vmNetworkCIDR");
     let v4 = v4(&field, &pod.vm_network_cidr, review);
@@ -120,6 +125,18 @@ pub(super) fn networks(
         review.push(overlap(field, text, taken, "pod_network.cidr6"));
     }
     Some(PodNetworks { v4, v6 })
+}
+
+fn ignore_own_networks(path: &str, pod: &PodNetwork, review: &mut Review<'_>) {
+    for (member, text) in [
+        ("vmNetworkCIDR", &pod.vm_network_cidr),
+        ("vmIPv6NetworkCIDR", &pod.vm_ipv6_network_cidr),
+    ] {
+        if !text.is_empty() {
+            let why = "a guest that is bridged to the pod network has an address of the pool";
+            review.ignore(format!("{path}.pod.{member}"), why);
+        }
+    }
 }
 
 /// Of a guest's own network, as written or by default, with a pool that is at a node.

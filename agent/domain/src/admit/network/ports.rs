@@ -55,8 +55,7 @@ fn ports(path: &str, ports: &[Port], review: &mut Review<'_>) -> Vec<OpenPorts> 
     for (index, port) in ports.iter().enumerate() {
         let path = format!("{path}.ports[{index}]");
         check_name(&format!("{path}.name"), &port.name, &mut names, review);
-        // KubeVirt leaves the member out of the path.
-        let number = number(&path, port.port, review);
+        let number = number(&format!("{path}.port"), port.port, review);
         let protocol = match port.protocol.as_str() {
             "" => "TCP",
             protocol => protocol,
