@@ -11,6 +11,7 @@ use integration::commands::{Commands, Session};
 use integration::image::busybox::{self, GuestImage};
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::soak::transfer::{self, Campaign};
+use integration::testguest;
 use integration::{skip, skip_if};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -22,7 +23,9 @@ const HAS_ADDRESS: &str =
 fn spec() -> anyhow::Result<NodeSpec> {
     let spec =
         NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
-    Ok(spec.with(busybox::guest()?.directory, "images/busybox"))
+    Ok(spec
+        .with(busybox::guest()?.directory, "images/busybox")
+        .with(testguest::elf()?, "images/testguest"))
 }
 
 /// What the guest says to a command.
@@ -37,6 +40,7 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
     let node = Node::boot(spec()?)?;
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+    agent.add_image("/opt/payload/images/testguest", "testguest")?;
     // What the network of IPv6 addresses is made of.
     node.sh("echo 5a4d0b7c9f6e4e6f8d2a1c3b5d7e9f01 >/etc/machine-id")?;
     agent.start()?;
@@ -81,6 +85,7 @@ fn a_guest_without_a_network_in_its_manifest_has_an_address_and_keeps_it() -> an
         seed: 4,
         kills: 3,
         bytes: 0,
+        others: 2,
     };
     let tally = transfer::outlives_kills(&node, &agent, &mut console, campaign)?;
     ensure!(tally.kills == 3 && tally.others >= 1, "{tally:?}");
@@ -200,6 +205,12 @@ fn a_neighbour_is_bridged(
         ensure!(said.contains(" 0% packet loss"), "{said}");
     }
     node.sh(&format!("ping -c 1 {address}"))?;
+    // It asks the node, whose rules lead to the server that the node asks now.
+    let asked = ask(
+        &mut console,
+        "printf '#!/bin/sh\\necho $1 asks $dns\\n' >/tmp/script && chmod +x /tmp/script && udhcpc -i eth0 -s /tmp/script -n -q -f -t 30 -T 1",
+    )?;
+    ensure!(asked.contains("bound asks 10.213.0.1"), "{asked}");
     // The card is a virtio device, and that one is of the PCI function that has a number.
     let number = ask(&mut console, "cat /sys/class/net/eth0/device/../acpi_index")?;
     ensure!(number.contains("\n101\r"), "{number:?}");

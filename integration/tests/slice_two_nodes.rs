@@ -17,6 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// The pools of both nodes.
 const POOLS: [&str; 2] = ["10.213.0.0/16", "10.214.0.0/16"];
 
+/// The same by IPv6, and the nodes' own addresses between each other.
+const POOLS6: [&str; 2] = ["fd00:213::/64", "fd00:214::/64"];
+const NODES6: [&str; 2] = ["fd00:77::1", "fd00:77::2"];
+
 /// Prints a line for each request, with the address of who asks.
 const SERVE: &str = "mkdir -p /tmp/www && echo it works >/tmp/www/page && httpd -f -vv -p 80 -h /tmp/www >/tmp/log 2>&1 &";
 
@@ -25,6 +29,7 @@ struct NodeWithGuest<'n> {
     node: &'n Node,
     console: Session,
     address: String,
+    address6: String,
 }
 
 fn boot(network: Network) -> anyhow::Result<[Node; 2]> {
@@ -49,14 +54,21 @@ impl<'n> NodeWithGuest<'n> {
         };
         let agent = Agent::prepare(node)?;
         agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
+        let (index, other_index) = (usize::from(number) - 1, usize::from(other_number) - 1);
+        let (own6, other6) = (POOLS6[index], POOLS6[other_index]);
         let setting = format!(
-            "\n[pod_network]\ncidr = \"{own}\"\ncidr6 = \"none\"\nnon_masquerade_cidrs = [\"{other}\"]\n"
+            "\n[pod_network]\ncidr = \"{own}\"\ncidr6 = \"{own6}\"\nnon_masquerade_cidrs = [\"{other}\", \"{other6}\"]\n"
         );
         node.sh(&format!("printf '%s' '{setting}' >>{CONFIG}"))?;
         Network::bring_up(node, number)?;
         let gateway = Network::address(other_number);
         node.sh(&format!(
             "echo 1 >/proc/sys/net/ipv4/ip_forward && ip route add {other} via {gateway}"
+        ))?;
+        let (node6, gateway6) = (NODES6[index], NODES6[other_index]);
+        node.sh(&format!(
+            "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding && ip -6 addr add {node6}/64 dev eth0 && \
+             ip -6 route add {other6} via {gateway6}"
         ))?;
         agent.start()?;
         agent.apply(
@@ -66,13 +78,18 @@ impl<'n> NodeWithGuest<'n> {
         )?;
         agent.wait_for_phase("web", "Running", PATIENCE)?;
         let address = agent.value("web", ".status.interfaces[0].ipAddress")?;
+        let address6 = agent.value("web", ".status.interfaces[0].ipAddresses[1]")?;
         let mut place = Self {
             node,
             console: agent.console("web")?,
             address,
+            address6,
         };
         place.console.read_until(GuestImage::PROMPT, PATIENCE)?;
         place.ask("until ip route | grep ^default; do usleep 100000; done")?;
+        // Its busybox has no client of DHCPv6; a router it hears of by itself.
+        place.ask("ip addr add fd10:0:2::2/120 dev eth0")?;
+        place.ask("until ip -6 route | grep ^default; do usleep 100000; done")?;
         Ok(place)
     }
 
@@ -84,8 +101,10 @@ impl<'n> NodeWithGuest<'n> {
 
     /// The guest reaches another, which sees its address of the pool.
     fn reach(&mut self, other: &mut Self) -> anyhow::Result<()> {
-        let said = self.ask(&format!("ping -c 1 {}", other.address))?;
-        ensure!(said.contains(" 0% packet loss"), "{said}");
+        for address in [&other.address, &other.address6] {
+            let said = self.ask(&format!("ping -c 1 -W 20 {address}"))?;
+            ensure!(said.contains(" 0% packet loss"), "{address}: {said}");
+        }
         let said = self.ask(&format!("wget -q -O - http://{}/page", other.address))?;
         ensure!(said.contains("it works"), "{said}");
         let seen = other.ask("cat /tmp/log")?;

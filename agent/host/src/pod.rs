@@ -26,9 +26,10 @@ mod plan;
 mod responder;
 mod rules;
 pub(crate) mod sockets;
+mod upstreams;
 mod walls;
 
-pub(crate) use attach::{attach, change_upstreams};
+pub(crate) use attach::attach;
 pub(crate) use clash::{Network as NetworkBits, overlap};
 pub(crate) use config::Pool;
 pub use config::{Egress, PodNetworkConfig};
@@ -36,11 +37,13 @@ pub(crate) use file::PodFile;
 pub(crate) use names::{BRIDGE_ADDRESS, TAP, mark_of};
 pub(crate) use namespace::Namespace;
 pub(crate) use node::{
-    change_member, prepare_node, remove_former_gateways, restore_tables, tidy_node,
+    change_member, follow_upstreams, prepare_node, remove_former_gateways, restore_tables,
+    tidy_node,
 };
 pub(crate) use own_address::speaks_ipv6_alone;
 pub(crate) use plan::{PodPlan, PodPlan6};
 pub(crate) use responder::{DhcpGuest, Responder};
+pub(crate) use upstreams::{WayOut, change_upstreams};
 pub(crate) use walls::Member;
 
 #[cfg(test)]

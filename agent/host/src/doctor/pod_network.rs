@@ -1,12 +1,14 @@
 //! What the pod network needs of the node.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
+
+use agent_domain::GuestNetwork;
 
 use super::finding::Finding;
 use super::routes::{self, Route};
 use super::words::text_of;
-use crate::pod::{PodNetworkConfig, Pool, overlap};
+use crate::pod::{NetworkBits, PodNetworkConfig, Pool, overlap};
 use crate::resolver::Resolver;
 
 const CHECK: &str = "pod network";
@@ -26,6 +28,8 @@ pub(super) fn judge(
         return vec![finding];
     };
     let mut findings = pools(root, config);
+    findings.extend(namespaces(root));
+    findings.extend(inside(root, config, resolver));
     findings.push(forwarding(root));
     findings.extend(config.network6.map(|network| forwarding6(root, network)));
     findings.push(names(resolver));
@@ -56,6 +60,60 @@ fn pools(root: &Path, config: &PodNetworkConfig) -> Vec<Finding> {
         }
     };
     config.pools().into_iter().map(judge).collect()
+}
+
+/// Each guest's part of the network is in a namespace of its own.
+fn namespaces(root: &Path) -> Option<Finding> {
+    let most = text_of(root, "proc/sys/user/max_net_namespaces")?;
+    let lack = Finding::fail(
+        CHECK,
+        "there are no network namespaces (user.max_net_namespaces is 0): guests of the pod network do not start",
+        "sysctl user.max_net_namespaces=15000",
+    );
+    (most == "0").then_some(lack)
+}
+
+/// Whether the node knows the network that a guest under masquerade has for itself: what is there, it does not reach. Its questions
+/// for names do, wherever the servers are.
+fn inside(root: &Path, config: &PodNetworkConfig, resolver: &Resolver) -> Option<Finding> {
+    let v4 = GuestNetwork::<Ipv4Addr>::default();
+    let v6 = GuestNetwork::<Ipv6Addr>::default();
+    let own: [NetworkBits; 2] = [
+        (v4.gateway.into(), v4.prefix),
+        (v6.gateway.into(), v6.prefix),
+    ];
+    let is_own = |network: NetworkBits| own.iter().any(|own| overlap(*own, network));
+    let routes = routes::all(root);
+    let mut routes = routes.iter();
+    if let Some(route) =
+        routes.find(|route| route.interface != config.bridge && is_own(route.network))
+    {
+        let (address, bits) = route.network;
+        let what = format!(
+            "guests under masquerade have 10.0.2.0/24 and fd10:0:2::/120 to themselves: they do not reach {address}/{bits}, to \
+             which the node has a route by {}",
+            route.interface
+        );
+        let way_out = "vmNetworkCIDR or vmIPv6NetworkCIDR of the pod network in VMIs";
+        return Some(Finding::warn(CHECK, what, way_out));
+    }
+    let taken = [
+        v4.guest.into(),
+        v4.gateway.into(),
+        v6.guest.into(),
+        v6.gateway.into(),
+    ];
+    let server = resolver
+        .servers
+        .iter()
+        .find(|server| taken.contains(*server))?;
+    Some(Finding::warn(
+        CHECK,
+        format!(
+            "the node's resolver {server} has an address of every guest under masquerade: they cannot ask it for names"
+        ),
+        "another server in pod_network.dns of the agent's configuration",
+    ))
 }
 
 /// Whether guests reach others than the node and each other.
@@ -115,6 +173,9 @@ fn firewall(root: &Path, config: &PodNetworkConfig) -> Option<Finding> {
     let has = |text: &str, line: &str| text.lines().any(|found| found.trim() == line);
     let ufw_drops =
         has(&enabled, "ENABLED=yes") && !has(&policy, "DEFAULT_FORWARD_POLICY=\"ACCEPT\"");
+    if ufw_drops && ufw_knows(root, bridge) {
+        return Some(Finding::ok(CHECK, format!("ufw lets {bridge} through")));
+    }
     if ufw_drops {
         return Some(Finding::warn(
             CHECK,
@@ -122,7 +183,14 @@ fn firewall(root: &Path, config: &PodNetworkConfig) -> Option<Finding> {
             format!("ufw route allow in on {bridge}; ufw allow in on {bridge}"),
         ));
     }
-    if root.join("run/firewalld").exists() {
+    let runs = root.join("run/firewalld").exists();
+    if runs && firewalld_knows(root, bridge) {
+        return Some(Finding::ok(
+            CHECK,
+            format!("firewalld has {bridge} in a zone"),
+        ));
+    }
+    if runs {
         return Some(Finding::warn(
             CHECK,
             format!(
@@ -136,10 +204,30 @@ fn firewall(root: &Path, config: &PodNetworkConfig) -> Option<Finding> {
     None
 }
 
+/// Whether ufw has a rule for what comes by the bridge, of both kinds: to the node, and to elsewhere.
+fn ufw_knows(root: &Path, bridge: &str) -> bool {
+    let rules = text_of(root, "etc/ufw/user.rules").unwrap_or_default();
+    let has = |chain: &str| {
+        let begins = format!("-A {chain} -i {bridge} ");
+        let mut lines = rules.lines();
+        lines.any(|line| line.starts_with(&begins) && line.ends_with("-j ACCEPT"))
+    };
+    has("ufw-user-input") && has("ufw-user-forward")
+}
+
+/// Whether a zone of firewalld has the bridge. What the zone does is its operator's to say.
+fn firewalld_knows(root: &Path, bridge: &str) -> bool {
+    let zones = std::fs::read_dir(root.join("etc/firewalld/zones"));
+    let mut zones = zones.into_iter().flatten().flatten();
+    let interface = format!("<interface name=\"{bridge}\"/>");
+    zones.any(|zone| {
+        let text = std::fs::read_to_string(zone.path());
+        text.is_ok_and(|text| text.contains(&interface))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::super::finding::Health;
     use super::super::tests::node;
     use super::*;
@@ -197,6 +285,52 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
+    fn who_followed_the_way_out_hears_no_more_of_it() {
+        let well = [
+            ("proc/net/route", ROUTES),
+            ("proc/sys/net/ipv4/ip_forward", "1\n"),
+            ("proc/sys/net/ipv6/conf/all/forwarding", "1\n"),
+        ];
+        let ufw = [
+            ("etc/ufw/ufw.conf", "ENABLED=yes\n"),
+            ("etc/default/ufw", "DEFAULT_FORWARD_POLICY=\"DROP\"\n"),
+        ];
+        let rules = "### tuple ### route:allow any any 0.0.0.0/0 any 0.0.0.0/0 in_kvmlet0\n\
+             -A ufw-user-forward -i kvmlet0 -j ACCEPT\n-A ufw-user-input -i kvmlet0 -j ACCEPT\n";
+        let firewalld = ("run/firewalld/pid", "1\n");
+        let zone = "<zone>\n  <interface name=\"kvmlet0\"/>\n</zone>\n";
+        let asked = resolver("192.0.2.1");
+        let lacks = |more: &[(&str, &str)]| lacks(&[&well[..], more].concat(), &asked);
+        assert_eq!(lacks(&ufw).len(), 1);
+        let known = [&ufw[..], &[("etc/ufw/user.rules", rules)]].concat();
+        assert!(lacks(&known).is_empty());
+        assert_eq!(lacks(&[firewalld]).len(), 1);
+        assert!(lacks(&[firewalld, ("etc/firewalld/zones/trusted.xml", zone)]).is_empty());
+    }
+
+    #[test]
+    fn a_network_that_guests_have_to_themselves_is_named() {
+        let routes = format!("{ROUTES}eth0 0002000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n");
+        let files = [
+            ("proc/net/route", routes.as_str()),
+            ("proc/sys/net/ipv4/ip_forward", "1\n"),
+            ("proc/sys/net/ipv6/conf/all/forwarding", "1\n"),
+        ];
+        let said = lacks(&files, &resolver("192.0.2.1"));
+        assert_eq!(
+            said,
+            ["pod network: vmNetworkCIDR or vmIPv6NetworkCIDR of the pod network in VMIs"]
+        );
+        let files = [("proc/net/route", ROUTES), files[1], files[2]];
+        let said = lacks(&files, &resolver("10.0.2.2"));
+        assert_eq!(
+            said,
+            ["pod network: another server in pod_network.dns of the agent's configuration"]
+        );
+        assert!(lacks(&files, &resolver("10.0.2.3")).is_empty());
+    }
+
+    #[test]
     fn every_lack_has_its_way_out() {
         let routes = format!("{ROUTES}wg0 0000D40A 00000000 0001 0 0 0 0000FEFF 0 0 0\n");
         let routes6 = format!("{ROUTES6}{}", ROUTES6.replace("kvmlet0", "wg0"));
@@ -205,6 +339,7 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
             ("proc/net/ipv6_route", routes6.as_str()),
             ("etc/ufw/ufw.conf", "ENABLED=yes\n"),
             ("etc/default/ufw", "DEFAULT_FORWARD_POLICY=\"DROP\"\n"),
+            ("proc/sys/user/max_net_namespaces", "0\n"),
         ];
         let stub = Resolver {
             is_stub: true,
@@ -214,6 +349,7 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
         for (lack, words) in lacks.iter().zip([
             "pod network: another pod_network.cidr in",
             "pod network: another pod_network.cidr6 in",
+            "pod network: sysctl user.max_net_namespaces",
             "forwarding: sysctl -w net.ipv4.ip_forward=1",
             "forwarding: sysctl -w net.ipv6.conf.all.forwarding=1",
             "resolver: name a server there",
@@ -221,6 +357,6 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
         ]) {
             assert!(lack.starts_with(words), "{lack} is not {words}");
         }
-        assert_eq!(lacks.len(), 6, "{lacks:?}");
+        assert_eq!(lacks.len(), 7, "{lacks:?}");
     }
 }

@@ -15,7 +15,7 @@ use crate::launch_file::LaunchFile;
 use crate::layout::PathUid;
 use crate::netfilter::Restored;
 use crate::pod::{
-    self, DhcpGuest, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6,
+    self, DhcpGuest, Member, Namespace, PodFile, PodNetworkConfig, PodPlan, PodPlan6, WayOut,
 };
 use crate::process;
 use crate::process::Liveness;
@@ -27,8 +27,15 @@ use crate::usage::DhcpUsage;
 const NOT_READY: &str = "NetworkNotReady";
 
 impl LinuxHost {
+    /// The pod network as it is now: with those whom the node asks for names, unless its operator names others.
+    fn pod_network_now(&self) -> Option<PodNetworkConfig> {
+        let config = self.settings().config.pod_network.clone()?;
+        let dns = resolver::read().or_rather(&config.dns).servers;
+        Some(PodNetworkConfig { dns, ..config })
+    }
+
     fn pod_network(&self) -> Result<PodNetworkConfig, Failure> {
-        self.settings().config.pod_network.clone().ok_or_else(|| {
+        self.pod_network_now().ok_or_else(|| {
             let message =
                 "the pod network is switched off: pod_network.enabled in the agent's configuration";
             retry("NetworkNotConfigured", message)
@@ -57,7 +64,7 @@ impl LinuxHost {
     /// What an earlier agent left: links of guests that are gone are removed, and rules and bridge become those of this release.
     /// Nothing is made on a node that had no guest of the pod network, and guests that run notice nothing.
     pub(super) async fn tidy_pod_network(&self) {
-        let Some(config) = self.settings().config.pod_network.clone() else {
+        let Some(config) = self.pod_network_now() else {
             return;
         };
         let mut prepared = self.pod_prepared.lock().await;
@@ -87,10 +94,17 @@ impl LinuxHost {
     /// former network goes with the last guest of it.
     pub(super) async fn restore_pod_rules(&self) -> io::Result<Vec<Restored>> {
         // A guest whose note is written meanwhile is let in behind this.
-        let prepared = self.pod_prepared.lock().await;
-        let Some(config) = prepared.as_ref() else {
+        let mut prepared = self.pod_prepared.lock().await;
+        let Some(config) = prepared.as_mut() else {
             return Ok(Vec::new());
         };
+        let now = self.pod_network_now();
+        if let Some(now) = now.filter(|now| now.dns != config.dns) {
+            config.dns = now.dns;
+            if let Err(error) = pod::follow_upstreams(config) {
+                tracing::debug!(%error, "the node's rules are made anew for those whom it asks for names");
+            }
+        }
         let members = self.members_of_pod_network()?;
         if let Err(error) = pod::remove_former_gateways(config, &members).await {
             tracing::warn!(error = chain(&error), "a former gateway stays");
@@ -256,16 +270,18 @@ impl LinuxHost {
             return;
         };
         let config = self.settings().config.pod_network.clone();
+        let ways = config.as_ref().map(|config| file.ways_out(config));
         let dns = config.map(|config| config.dns).unwrap_or_default();
         let upstreams = resolver::read().or_rather(&dns).servers;
         // None is what a file that is being written anew says, too.
-        // A guest that is bridged asks them itself, and was handed those of its start.
+        // What a guest asks that is bridged, rules of the node pass on.
         if !file.bridged && !upstreams.is_empty() && file.upstreams != upstreams {
             let changed = PodFile {
                 upstreams,
                 ..file.clone()
             };
-            tokio::spawn(follow_resolver(about.identity.clone(), dir, changed));
+            let ways = ways.unwrap_or_default();
+            tokio::spawn(follow_resolver(about.identity.clone(), dir, changed, ways));
         }
         if self.responder.serves(&id, &about.wake) {
             return;
@@ -343,7 +359,9 @@ fn served_as(uid: &PathUid, incarnation: u64) -> String {
 }
 
 /// The network namespace of a VMM that lives, and a descriptor of its process.
-fn namespace_of(identity: &VmmIdentity) -> Result<(Namespace, std::os::fd::OwnedFd), String> {
+pub(super) fn namespace_of(
+    identity: &VmmIdentity,
+) -> Result<(Namespace, std::os::fd::OwnedFd), String> {
     let error = |error: io::Error| error.to_string();
     let namespace = Namespace::of(identity.pid).map_err(error)?;
     // After the namespace was opened: the number may have been another's by then, and is not now.
@@ -353,11 +371,11 @@ fn namespace_of(identity: &VmmIdentity) -> Result<(Namespace, std::os::fd::Owned
 }
 
 /// Has a guest's gateway ask whom the node asks now. The note is written once that is so.
-async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile) {
+async fn follow_resolver(identity: VmmIdentity, dir: PathBuf, file: PodFile, ways: Vec<WayOut>) {
     let followed = async {
         let (namespace, _vmm) = namespace_of(&identity)?;
-        let changed =
-            pod::change_upstreams(namespace, file.upstreams.clone(), file.address6.is_some()).await;
+        let upstreams = (file.upstreams.clone(), file.address6.is_some());
+        let changed = pod::change_upstreams(namespace, upstreams, ways).await;
         changed.map_err(|error| error.to_string())?;
         file.write(&dir).map_err(|error| error.to_string())
     };
@@ -416,12 +434,7 @@ fn told(
     if !names.own_only {
         search.extend(node.search.iter().cloned());
     }
-    let first = search.first().cloned().unwrap_or_default();
-    let domain = match (names.subdomain.as_str(), first.as_str()) {
-        ("", _) => first.clone(),
-        (subdomain, "") => subdomain.to_owned(),
-        (subdomain, domain) => format!("{subdomain}.{domain}"),
-    };
+    let domain = domain_of(&names.subdomain, &mut search);
     let lease = match interface.binding {
         PodBinding::Masquerade => Lease4 {
             address: interface.v4.guest,
@@ -438,11 +451,11 @@ fn told(
             dns: Vec::new(),
         },
     };
-    // A gateway of the guest's own passes questions on; one that is bridged asks whom the node asks.
-    let of_node = match interface.binding {
-        _ if names.own_only => Vec::new(),
-        PodBinding::Masquerade => vec![lease.gateway],
-        PodBinding::Bridge => v4_of(&node.servers),
+    // The gateway passes questions on: the guest's own, or that of the node where the guest is bridged.
+    let of_node = if names.own_only {
+        Vec::new()
+    } else {
+        vec![lease.gateway]
     };
     let dhcp = interface.dhcp.clone();
     Guest {
@@ -463,10 +476,44 @@ fn told(
     }
 }
 
+/// The domain that the guest's own name is in. With a subdomain it is searched first, as under KubeVirt, unless the first of
+/// those that are searched is below the subdomain already.
+fn domain_of(subdomain: &str, search: &mut Vec<String>) -> String {
+    let first = search.first().cloned().unwrap_or_default();
+    if subdomain.is_empty() || first.starts_with(&format!("{subdomain}.")) {
+        return first;
+    }
+    if first.is_empty() {
+        return subdomain.to_owned();
+    }
+    let domain = format!("{subdomain}.{first}");
+    search.insert(0, domain.clone());
+    domain
+}
+
 fn v4_of(servers: &[IpAddr]) -> Vec<Ipv4Addr> {
     let v4 = servers.iter().filter_map(|server| match server {
         IpAddr::V4(server) => Some(*server),
         IpAddr::V6(_) => None,
     });
     v4.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subdomain_is_searched_first_and_once() {
+        for (subdomain, searched, domain, wanted) in [
+            ("", "a.test b.test", "a.test", "a.test b.test"),
+            ("s", "a.test b.test", "s.a.test", "s.a.test a.test b.test"),
+            ("s", "s.a.test b.test", "s.a.test", "s.a.test b.test"),
+            ("s", "", "s", ""),
+        ] {
+            let mut search: Vec<String> = searched.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(domain_of(subdomain, &mut search), domain, "{searched}");
+            assert_eq!(search.join(" "), wanted, "{searched}");
+        }
+    }
 }

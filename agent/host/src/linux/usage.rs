@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::{Attachment, PciAddress, Vmi};
+use agent_domain::{Attachment, PciAddress, PodBinding, Vmi};
 use agent_plan::{PciAddresses, Record, VmmIdentity};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
+use super::pod::namespace_of;
 use crate::bridge_walls;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::failure::chain;
@@ -51,9 +52,15 @@ impl LinuxHost {
         let judged = judged(&uid, vmi);
         let dhcp = self.dropped_of_dhcp(vmi, &uid, record.launches.incarnation());
         // Many small files, each read at once: not for the threads that carry everything else.
+        let whose = identity.clone();
         let usage =
-            tokio::task::spawn_blocking(move || kernels(&identity, (&taps, &judged), vmm)).await;
-        usage.ok().flatten().map(|usage| Usage { dhcp, ..usage })
+            tokio::task::spawn_blocking(move || kernels(&whose, (&taps, &judged), vmm)).await;
+        let mut usage = usage.ok().flatten()?;
+        usage.dhcp = dhcp;
+        if let Some(within) = refused_within(vmi, &identity).await {
+            add_refused(&mut usage.refused, within);
+        }
+        Some(usage)
     }
 }
 
@@ -125,6 +132,32 @@ fn refused(judged: &[Judged]) -> Vec<RefusedUsage> {
         tracing::debug!(%error, "the kernel does not tell what walls refused");
         Vec::new()
     })
+}
+
+/// What the rules within a VMM's namespace have refused of its guest under masquerade: of the VMM alone, in whose namespace a guest
+/// cannot be anybody else.
+async fn refused_within(vmi: &Vmi, identity: &VmmIdentity) -> Option<RefusedUsage> {
+    let (index, pod) = vmi.pod_interface()?;
+    if pod.binding != PodBinding::Masquerade {
+        return None;
+    }
+    let (namespace, _vmm) = namespace_of(identity).ok()?;
+    let frames = chains::refused_within(namespace).await;
+    let frames = frames.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the kernel does not tell what rules within a namespace refused");
+        None
+    });
+    Some(RefusedUsage {
+        name: vmi.interfaces.get(index)?.name.to_string(),
+        frames: frames?,
+    })
+}
+
+fn add_refused(all: &mut Vec<RefusedUsage>, more: RefusedUsage) {
+    match all.iter_mut().find(|it| it.name == more.name) {
+        Some(there) => there.frames += more.frames,
+        None => all.push(more),
+    }
 }
 
 fn boottime_ns() -> u64 {

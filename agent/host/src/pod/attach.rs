@@ -1,7 +1,6 @@
 //! Joining one guest to the pod network.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 
 use agent_domain::PodBinding;
@@ -15,8 +14,9 @@ use super::names::{BRIDGE, BRIDGE_ADDRESS, ETH, PREFIX6, TAP, mac_of};
 use super::namespace::Namespace;
 use super::node::{add_address, change_member, index_of, show_all_frames};
 use super::plan::PodPlan;
+use super::upstreams::add_ways;
 use super::{forwarding, rules};
-use crate::netfilter::{Batch, Netfilter};
+use crate::netfilter::Netfilter;
 use crate::taps::{self, open_tap};
 
 /// A guest's part of the pod network.
@@ -42,20 +42,6 @@ pub(crate) async fn attach(plan: PodPlan, namespace: Namespace) -> Result<Attach
     change_member(&plan.member, true).map_err(PodError::Rules)?;
     join_bridge(&plan).await?;
     Ok(attached)
-}
-
-/// Has questions for names go to other servers, in the namespace of a VMM that runs.
-pub(crate) async fn change_upstreams(
-    namespace: Namespace,
-    servers: Vec<IpAddr>,
-    has_ipv6: bool,
-) -> io::Result<()> {
-    let change = async move || {
-        let mut batch = Batch::default();
-        rules::change_upstreams(&mut batch, &servers, has_ipv6);
-        Netfilter::open()?.commit(batch)
-    };
-    namespace.run(change).await?
 }
 
 /// In the VMM's namespace.
@@ -111,6 +97,7 @@ async fn make_links(
                 add_address(handle, eth, (v6.address.into(), PREFIX6)).await?;
                 add_default_route6(handle, v6.gateway).await?;
             }
+            add_ways(handle, &plan.upstreams, &plan.ways_out()).await?;
         }
         PodBinding::Bridge => bridge(plan, handle, [tap, eth]).await?,
     }

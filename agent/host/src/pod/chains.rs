@@ -3,6 +3,8 @@
 use std::io;
 use std::net::Ipv6Addr;
 
+use super::names::TAP;
+use super::namespace::Namespace;
 use crate::netfilter::{
     Base, Chain, ChainKind, Family, Field, Hook, Netfilter, Rule, Set, Value, Verdict,
 };
@@ -84,4 +86,13 @@ pub(crate) fn refused_of(
     name: &str,
 ) -> io::Result<Option<u64>> {
     netfilter.packets_of((Family::Bridge, table), REFUSED, link(name))
+}
+
+/// The same of what a guest under masquerade has sent, by the rules within its VMM's namespace.
+pub(crate) async fn refused_within(namespace: Namespace) -> io::Result<Option<u64>> {
+    let look = async || {
+        let table = (Family::Inet, TABLE);
+        Netfilter::open()?.packets_of(table, REFUSED, link(TAP))
+    };
+    namespace.run(look).await?
 }

@@ -9,7 +9,9 @@ use std::path::Path;
 use agent_dhcp::Guest;
 use serde::{Deserialize, Serialize};
 
+use super::config::PodNetworkConfig;
 use super::names::mac_of;
+use super::upstreams::WayOut;
 use super::walls::Member;
 use crate::layout::absent_is_none;
 
@@ -47,6 +49,20 @@ impl PodFile {
             address: self.address,
             address6: self.address6,
         }
+    }
+
+    /// The ways out of the VMM's namespace, of a guest under masquerade that was given its addresses by this network.
+    pub(crate) fn ways_out(&self, config: &PodNetworkConfig) -> Vec<WayOut> {
+        let v4 = self.guest.v4.as_ref().map(|lease| WayOut {
+            inside: (lease.address.into(), lease.prefix),
+            gateway: config.gateway().into(),
+        });
+        let v6 = self.guest.v6.as_ref().zip(config.gateway6());
+        let v6 = v6.map(|(lease, gateway)| WayOut {
+            inside: (lease.address.into(), lease.prefix),
+            gateway: gateway.into(),
+        });
+        v4.into_iter().chain(v6).collect()
     }
 
     /// Reads the note in a VMM's run directory. It is written as a whole, so one that makes no sense is an error.

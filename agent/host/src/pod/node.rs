@@ -117,6 +117,13 @@ pub(crate) fn restore_tables(
     Ok(restored)
 }
 
+/// Has questions of bridged guests go to those whom the node asks now.
+pub(crate) fn follow_upstreams(config: &PodNetworkConfig) -> io::Result<()> {
+    let mut batch = Batch::default();
+    rules::change_upstreams(&mut batch, &config.dns, false);
+    Netfilter::open()?.commit(batch)
+}
+
 /// Lets a guest send, or not any more.
 pub(crate) fn change_member(member: &Member, is_there: bool) -> io::Result<()> {
     let mut batch = Batch::default();

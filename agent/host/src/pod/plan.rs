@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
 
 use super::config::PodNetworkConfig;
+use super::upstreams::WayOut;
 use super::walls::Member;
 
 /// What one guest gets.
@@ -25,6 +26,21 @@ pub(crate) struct PodPlan {
     /// Whom the node asks for names: the guest asks its gateway, and that asks these.
     pub(crate) upstreams: Vec<IpAddr>,
     pub(crate) queues: u32,
+}
+
+impl PodPlan {
+    /// The ways out of the namespace, under masquerade.
+    pub(super) fn ways_out(&self) -> Vec<WayOut> {
+        let v4 = WayOut {
+            inside: (self.inside.gateway.into(), self.inside.prefix),
+            gateway: self.node.gateway().into(),
+        };
+        let v6 = self.v6.map(|v6| WayOut {
+            inside: (v6.inside.gateway.into(), v6.inside.prefix),
+            gateway: v6.gateway.into(),
+        });
+        std::iter::once(v4).chain(v6).collect()
+    }
 }
 
 /// What a guest gets of IPv6.

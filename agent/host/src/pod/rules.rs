@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use agent_domain::{OpenPorts, PodBinding, Transport};
 use sha2::{Digest, Sha256};
 
-use super::chains::{ICMPV6, TABLE, TCP, UDP, base};
+use super::chains::{ICMPV6, TABLE, TCP, UDP, base, refuse, refused};
 use super::config::PodNetworkConfig;
 use super::egress;
 use super::names::{BRIDGE, ETH, PREFIX6, TAP};
@@ -27,15 +27,15 @@ const SOURCE: i32 = 100;
 
 /// The table within a VMM's namespace.
 pub(super) fn inside(plan: &PodPlan) -> Table {
-    let chains = match plan.binding {
-        PodBinding::Masquerade => masquerade(plan),
-        PodBinding::Bridge => bridged(),
+    let (chains, sets) = match plan.binding {
+        PodBinding::Masquerade => (masquerade(plan), vec![refused(std::iter::once(TAP))]),
+        PodBinding::Bridge => (bridged(), Vec::new()),
     };
     Table {
         family: Family::Inet,
         name: TABLE,
         comment: plan.owner.clone(),
-        sets: Vec::new(),
+        sets,
         chains,
     }
 }
@@ -103,15 +103,7 @@ impl Side {
 
     /// Questions for names that the guest asks its gateway.
     fn questions(&self) -> [Rule; 2] {
-        [UDP, TCP].map(|transport| {
-            Rule::new()
-                .input(Is, TAP)
-                .family_of(self.gateway)
-                .destination(Is, self.gateway)
-                .transport(transport)
-                .destination_ports(53, 53)
-                .verdict(Verdict::Jump(self.questions.to_owned()))
-        })
+        questions(TAP, self.gateway, self.questions)
     }
 
     /// What leaves the namespace leaves under the address of the pool.
@@ -138,13 +130,15 @@ fn masquerade(plan: &PodPlan) -> Vec<Chain> {
     let has_ipv6 = plan.v6.is_some();
     let mut forward: Vec<Rule> = sides.iter().map(Side::outbound).collect();
     forward.extend([
+        // Sources that are not the guest's.
+        Rule::new().input(Is, TAP).refuse(),
         Rule::new().input(Is, ETH).of_known_connection().accept(),
         Rule::new()
             .input(Is, ETH)
             .output(Is, TAP)
             .translated()
             .accept(),
-        // Sources that are not the guest's, and ports that are not open.
+        // Ports that are not open.
         Rule::new().drop(),
     ]);
     let prerouting = sides.iter().flat_map(|side| {
@@ -154,11 +148,14 @@ fn masquerade(plan: &PodPlan) -> Vec<Chain> {
     let filter = |hook| Some(base(ChainKind::Filter, hook, FILTER, true));
     let nat = |hook, priority| Some(base(ChainKind::Nat, hook, priority, false));
     let chain = |name, base, rules| Chain { name, base, rules };
-    let mut chains = vec![chain(
-        "prerouting",
-        nat(Hook::Prerouting, DESTINATION),
-        prerouting.collect(),
-    )];
+    let mut chains = vec![
+        refuse(),
+        chain(
+            "prerouting",
+            nat(Hook::Prerouting, DESTINATION),
+            prerouting.collect(),
+        ),
+    ];
     chains.extend(sides.iter().map(|side| side.upstreams(&plan.upstreams)));
     chains.extend([
         chain(
@@ -293,9 +290,40 @@ pub(super) fn of_node(config: &PodNetworkConfig) -> Table {
             base: Some(base(ChainKind::Nat, Hook::Postrouting, SOURCE, false)),
             rules: as_they_are.chain(leaves).collect(),
         })
+        .chain(questions_of_bridged(config))
         .chain(egress::chains(config))
         .collect(),
     }
+}
+
+/// A guest that is bridged asks the node for names, and the node's rules have the question go to those whom the node asks.
+fn questions_of_bridged(config: &PodNetworkConfig) -> [Chain; 2] {
+    let gateway = config.gateway().into();
+    let questions = questions(&config.bridge, gateway, DNS);
+    let upstreams = Chain {
+        name: DNS,
+        base: None,
+        rules: upstreams(&config.dns, false),
+    };
+    let prerouting = Chain {
+        name: "prerouting",
+        base: Some(base(ChainKind::Nat, Hook::Prerouting, DESTINATION, false)),
+        rules: questions.into(),
+    };
+    [upstreams, prerouting]
+}
+
+/// Questions for names that come by a link to a gateway.
+fn questions(link: &str, gateway: IpAddr, chain: &str) -> [Rule; 2] {
+    [UDP, TCP].map(|transport| {
+        Rule::new()
+            .input(Is, link)
+            .family_of(gateway)
+            .destination(Is, gateway)
+            .transport(transport)
+            .destination_ports(53, 53)
+            .verdict(Verdict::Jump(chain.to_owned()))
+    })
 }
 
 /// Tells tables with other exceptions apart. A comment has room for some of them only.

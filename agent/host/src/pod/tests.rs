@@ -291,10 +291,33 @@ ip addr add $new_ip6_address/128 dev $interface nodad
     path.display().to_string()
 }
 
+#[test]
+fn a_vmm_without_a_namespace_of_its_own_is_refused_with_the_reason() {
+    in_a_namespace(async || {
+        let refused = attach(plan(), Namespace::own().unwrap()).await;
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains("sysctl user.max_net_namespaces"), "{why}");
+    });
+}
+
 async fn ask_for_a_name(vmm: &Elsewhere, guest: &Elsewhere) {
     let namespace = Namespace::of(vmm.pid()).unwrap();
+    let ways = vec![WayOut {
+        inside: (Ipv4Addr::new(10, 0, 2, 1).into(), 24),
+        gateway: Ipv4Addr::new(10, 213, 0, 1).into(),
+    }];
+    let servers = ["10.213.0.1", "10.0.2.3"].map(|text| text.parse().unwrap());
+    change_upstreams(namespace, (servers.to_vec(), true), ways.clone())
+        .await
+        .unwrap();
+    // A server with an address of the guest's own network is not there.
+    let way = vmm.say("ip route get 10.0.2.3");
+    assert!(way.contains("via 10.213.0.1 dev eth0"), "{way}");
+    let namespace = Namespace::of(vmm.pid()).unwrap();
     let servers = vec!["10.213.0.1".parse().unwrap()];
-    change_upstreams(namespace, servers, true).await.unwrap();
+    change_upstreams(namespace, (servers, true), ways)
+        .await
+        .unwrap();
     let rules = vmm.say("nft list chain inet kvmlet dns");
     assert!(rules.contains("dnat ip to 10.213.0.1:53"), "{rules}");
     // A question to the gateway comes to that server.

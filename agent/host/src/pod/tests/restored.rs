@@ -68,6 +68,25 @@ fn said(restored: Vec<Restored>) -> Vec<String> {
 }
 
 #[test]
+fn questions_of_bridged_guests_follow_the_servers_of_the_node() {
+    in_a_namespace(async || {
+        let (mut config, members) = (plan().node, [plan().member]);
+        config.dns = vec!["192.0.2.1".parse().unwrap()];
+        prepare_node(&config, &members).await.unwrap();
+        let asked = || nft("list chain inet kvmlet dns");
+        assert!(asked().contains("dnat ip to 192.0.2.1:53"), "{}", asked());
+        config.dns = ["192.0.2.2", "192.0.2.3"]
+            .map(|text| text.parse().unwrap())
+            .to_vec();
+        follow_upstreams(&config).unwrap();
+        assert!(asked().contains("dnat ip to 192.0.2.2:53"), "{}", asked());
+        assert!(!asked().contains("192.0.2.1"), "{}", asked());
+        // Nobody else has changed anything.
+        assert_eq!(said(restore_tables(&config, &members).unwrap()), [""; 0]);
+    });
+}
+
+#[test]
 fn what_somebody_changed_of_the_tables_is_put_right_and_nothing_else() {
     in_a_namespace(async || {
         let (config, members) = (plan().node, [plan().member]);
@@ -91,7 +110,7 @@ fn what_somebody_changed_of_the_tables_is_put_right_and_nothing_else() {
             ),
             (
                 "flush table inet kvmlet",
-                "inet kvmlet differed in chain postrouting",
+                "inet kvmlet differed in chain postrouting, chain prerouting",
             ),
             (
                 "insert rule bridge kvmlet prerouting accept",
