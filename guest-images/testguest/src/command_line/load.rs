@@ -51,6 +51,9 @@ pub struct Load {
     pub ms: u64,
     /// Nor after so many requests; 0 for no such end.
     pub requests: u64,
+    /// MiB at the start of the disk that are written once before a load which is among them only; 0 for nothing, and
+    /// a load anywhere.
+    pub fill_mib: u64,
     /// Milliseconds before the first request, in which whoever counts on the host begins to.
     pub pause_ms: u64,
 }
@@ -63,6 +66,7 @@ impl Default for Load {
             bytes: 4096,
             ms: 1000,
             requests: 0,
+            fill_mib: 0,
             pause_ms: 0,
         }
     }
@@ -81,6 +85,7 @@ impl Load {
             "load_bytes" => self.bytes = positive().filter(|bytes| bytes.is_multiple_of(512))?,
             "load_ms" => self.ms = positive()?,
             "load_pause_ms" => self.pause_ms = value.parse().ok()?,
+            "load_fill_mib" => self.fill_mib = value.parse().ok()?,
             "load_requests" => self.requests = value.parse().ok()?,
             _ => {}
         }

@@ -36,6 +36,8 @@ const STATUS_AT: usize = HEADER_BYTES as usize;
 
 /// A request takes no longer, even on a host that is at its limits.
 const PATIENCE_MS: u64 = 10_000;
+/// Writing every block takes no longer.
+const FILL_MS: u64 = 120_000;
 /// The clock is looked at after so many looks at the ring.
 const LOOKS: u32 = 64;
 
@@ -101,12 +103,19 @@ fn put_on(
     if device.features & EVENT_IDX == 0 {
         return Err(DeviceError::Missing("VIRTIO_F_EVENT_IDX"));
     }
-    let queue = device.queue_of(0, queue_vector(0), QUEUE_SIZE)?;
+    let mut queue = device.queue_of(0, queue_vector(0), QUEUE_SIZE)?;
     device.start();
     let sectors = device.configuration.read64(CAPACITY);
-    let blocks = sectors.saturating_mul(SECTOR_BYTES) / load.bytes;
+    let mut bytes = sectors.saturating_mul(SECTOR_BYTES);
+    if load.fill_mib > 0 {
+        bytes = bytes.min(load.fill_mib.saturating_mul(1 << 20));
+    }
+    let blocks = bytes / load.bytes;
     if blocks == 0 {
         return Err(DeviceError::Missing("room for one block"));
+    }
+    if load.fill_mib > 0 {
+        queue = fill(queue, clock, settings, blocks)?;
     }
     let mut driver = Driver::new(queue, &load, access, blocks)?;
     console_line!("TESTGUEST load begin pci={function}");
@@ -122,6 +131,26 @@ fn put_on(
         irqs: driver.queue.irqs().wrapping_sub(driver.irqs_before),
         us,
     })
+}
+
+/// Writes every block once, one after the other. Gives the queue back.
+fn fill<'a>(
+    queue: Queue<'a>,
+    clock: &Clock,
+    settings: &Settings,
+    blocks: u64,
+) -> Result<Queue<'a>, DeviceError> {
+    let every_block = Load {
+        ms: FILL_MS,
+        requests: blocks,
+        ..settings.load
+    };
+    let mut driver = Driver::new(queue, &every_block, Access::Write, blocks)?;
+    driver.run(clock, &every_block, settings.mode)?;
+    if driver.done < blocks {
+        return Err(DeviceError::Timeout("writing every block"));
+    }
+    Ok(driver.queue)
 }
 
 struct Driver<'a> {
