@@ -44,6 +44,9 @@ pub fn look_at(
     for client in clients {
         let row = look_at_one(&place, client, &mut peer);
         progress(&line(&row));
+        if let Some(failures) = failures(std::slice::from_ref(&row)) {
+            progress(&failures);
+        }
         rows.push(row);
         place.remove(client.name)?;
     }

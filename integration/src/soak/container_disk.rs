@@ -29,7 +29,7 @@ const DESCRIPTORS: &str = "/usr/share/qemu/firmware";
 
 /// What the node's operator adds to the agent's configuration: who signed the registry's certificate.
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
-const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/registry-ca.pem\"\n";
+const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/registry-ca.pem\"\n\n[networks.lan]\nbridge = \"br0\"\n";
 
 /// The machine, and what cloud-init is to make of it.
 const NAME: &str = "stock";
@@ -38,6 +38,9 @@ const USER: &str = "ada";
 /// Only network data says so: cloud-init by itself asks for an address by DHCP, on whatever card there is.
 const CARD: &str = "enp1s0";
 const ADDRESS: &str = "192.0.2.7/24";
+/// A second card, and what systemd's udev calls it: by the number that the firmware's tables give it.
+const ACPI_INDEX: u32 = 101;
+const NUMBERED_CARD: &str = "eno101";
 /// What the pod network gives every guest.
 const LEASED: &str = "10.0.2.2/24";
 
@@ -161,10 +164,16 @@ fn machine(key: &str) -> String {
                         {"name": "root", "disk": {"bus": "virtio"}},
                         {"name": "seed", "disk": {"bus": "virtio"}},
                     ],
-                    "interfaces": [{"name": "default", "masquerade": {}}],
+                    "interfaces": [
+                        {"name": "default", "masquerade": {}},
+                        {"name": "lan", "bridge": {}, "acpiIndex": ACPI_INDEX},
+                    ],
                 },
             },
-            "networks": [{"name": "default", "pod": {}}],
+            "networks": [
+                {"name": "default", "pod": {}},
+                {"name": "lan", "multus": {"networkName": "lan"}},
+            ],
             "volumes": [
                 {"name": "root", "containerDisk": {"image": IMAGE, "imagePullSecret": "registry"}},
                 {"name": "seed", "cloudInitNoCloud": {"userData": user_data, "networkData": network_data}},
@@ -208,6 +217,12 @@ impl Guest<'_> {
         ensure!(
             [LEASED, ADDRESS].iter().all(|it| addresses.contains(it)),
             "{CARD} has {addresses:?}"
+        );
+        let number = format!("cat /sys/class/net/{NUMBERED_CARD}/device/../acpi_index");
+        let number = self.tell("key", &number)?;
+        ensure!(
+            number == ACPI_INDEX.to_string(),
+            "{NUMBERED_CARD}: {number}"
         );
         let other = self.run("other", "true")?;
         ensure!(

@@ -37,6 +37,8 @@ pub struct Campaign {
     pub kills: u32,
     /// What is transferred at least, with the kills spread over it.
     pub bytes: u64,
+    /// Guests that join the pod network together and leave it, between two rounds of kills.
+    pub others: u32,
 }
 
 /// Counters of a finished transfer.
@@ -71,7 +73,7 @@ pub fn outlives_kills<M: Commands>(
     console.write(b"nc 10.77.0.1 9000 | sha256sum\n")?;
     while run.tally.kills < campaign.kills {
         let seen = run.tally;
-        let done = run.round(campaign.kills).and_then(|()| {
+        let done = run.round(campaign).and_then(|()| {
             let share = u64::from(run.tally.kills.min(campaign.kills));
             let bytes = campaign.bytes * share / u64::from(campaign.kills);
             run.until_sent(bytes.div_ceil(CHUNK_BYTES), SHARE)
@@ -95,26 +97,32 @@ struct Run<'a, M: Commands> {
 }
 
 impl<M: Commands> Run<'_, M> {
-    /// A time without an agent, kills at random moments, and another guest that joins and leaves.
-    fn round(&mut self, kills: u32) -> anyhow::Result<()> {
+    /// A time without an agent, kills at random moments, and other guests that join and leave.
+    fn round(&mut self, Campaign { kills, others, .. }: Campaign) -> anyhow::Result<()> {
         self.goes_on()?;
         self.agent.kill()?;
         self.goes_on().context("without an agent")?;
         self.agent.start()?;
         self.tally.kills += 1;
         let links = |count| format!("test $(ls /sys/class/net | grep -c kvp) = {count}");
-        let other = GuestSpec::busybox("other", "quiet").on_pod_network();
-        self.agent.apply(&other.manifest())?;
-        self.machine.wait_for(&links(2), PATIENCE)?;
+        let names: Vec<String> = (0..others)
+            .map(|number| format!("other-{number}"))
+            .collect();
+        for name in &names {
+            let other = GuestSpec::testguest(name, "tests=none then=idle").on_pod_network();
+            self.agent.apply(&other.manifest())?;
+        }
+        self.machine.wait_for(&links(1 + others), PATIENCE)?;
         if self.tally.kills < kills {
             let left = kills - self.tally.kills;
             let killed = kill_agent(self.machine, self.agent, &mut self.random, left)?;
             self.tally.kills += killed.all;
         }
-        let deleted = self.agent.kvmctl("delete vmi other --grace-period 0")?;
+        let deleted = format!("delete vmi {} --grace-period 0", names.join(" "));
+        let deleted = self.agent.kvmctl(&deleted)?;
         ensure!(deleted.code == Some(0), "{deleted}");
         self.machine.wait_for(&links(1), PATIENCE)?;
-        self.tally.others += 1;
+        self.tally.others += others;
         self.goes_on()
     }
 

@@ -8,6 +8,7 @@ use integration::image::busybox::{self, GuestImage};
 use integration::node::{Flavour, Node, NodeSpec};
 use integration::skip;
 use integration::soak::transfer::{Campaign, Tally, outlives_kills};
+use integration::testguest;
 
 use crate::progress::step;
 
@@ -26,6 +27,9 @@ pub struct TransferOptions {
     /// MiB that are transferred at least, with the kills spread over them.
     #[arg(long, default_value_t = 1024)]
     mib: u32,
+    /// Other guests that come and go in each round of kills, of which there are about half as many as kills.
+    #[arg(long, default_value_t = 8)]
+    others: u32,
 }
 
 /// Runs a campaign and prints its result.
@@ -51,8 +55,12 @@ pub(super) fn run(root: &Path, options: &TransferOptions) -> anyhow::Result<()> 
 fn transfer(options: &TransferOptions) -> anyhow::Result<Tally> {
     let spec =
         NodeSpec::bare(Flavour::Busybox).with_programs(&["kvmlet", "kvmlet-vmm", "kvmctl"])?;
-    let node = Node::boot(spec.with(busybox::guest()?.directory, "images/busybox"))?;
+    let spec = spec
+        .with(busybox::guest()?.directory, "images/busybox")
+        .with(testguest::elf()?, "images/testguest");
+    let node = Node::boot(spec)?;
     let agent = Agent::prepare(&node)?;
+    agent.add_image("/opt/payload/images/testguest", "testguest")?;
     agent.add_image("/opt/payload/images/busybox/boot", "busybox")?;
     agent.start()?;
     let guest = GuestSpec::busybox("web", "quiet").on_pod_network();
@@ -66,6 +74,7 @@ fn transfer(options: &TransferOptions) -> anyhow::Result<Tally> {
         seed: options.seed,
         kills: options.kills,
         bytes: u64::from(options.mib) << 20,
+        others: options.others,
     };
     outlives_kills(&node, &agent, &mut console, campaign)
 }
