@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, Completed, Deletion, GuestClaim, Millis, Observation, Observed, PciDemand, Phase, Plan,
-    PlanEvent, Record, Reservation, Timestamp, Wanted, complete, plan,
+    Action, Completed, Deletion, GuestClaim, ImageNews, Millis, Observation, Observed, PciDemand,
+    Phase, Plan, PlanEvent, Record, Reservation, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
 use agent_store::StoreError;
@@ -163,13 +163,15 @@ impl<H: Host> Actor<H> {
             now,
         }))
         .await;
-        let seen = self.agent.host.work(&self.uid);
+        let mut seen = self.agent.host.work(&self.uid);
+        let news = std::mem::take(&mut seen.images);
         observed.operation = self.operations.observe(seen, now);
         self.start.note("observe", begun);
         let begun = self.start.mark();
         let mut planned = plan(&wanted, &record, &observed, now);
         self.start.note("plan", begun);
-        planned.events.splice(..0, ended);
+        let before = news.iter().map(ImageNews::event).chain(ended);
+        planned.events.splice(..0, before);
         self.note_adoption(&record, &observed, &mut planned);
         self.have_tasks_follow(&wanted, &mut planned, &observed);
         let to_lease = given.to_lease();
@@ -262,9 +264,11 @@ impl<H: Host> Actor<H> {
             );
             let mut current = record.clone();
             let now = clock::follow(&mut current, &self.agent.node.facts.boot_id);
-            let (mut after, event) = complete(&current, action, &outcome, now);
-            if after.is_ahead_of(&record) || event.is_some() {
-                self.store(target, (&mut after, event.as_slice()), None, now)?;
+            let (mut after, said) = complete(&current, action, &outcome, now);
+            let news = self.agent.host.work(&self.uid).images;
+            let events: Vec<_> = news.iter().map(ImageNews::event).chain(said).collect();
+            if after.is_ahead_of(&record) || !events.is_empty() {
+                self.store(target, (&mut after, &events), None, now)?;
                 record = after;
             }
             if outcome == Ok(Completed::Begun) {
@@ -295,9 +299,11 @@ impl<H: Host> Actor<H> {
         })
     }
 
-    /// Writes the outcome of an operation that has ended since into the record; returns the event, if the outcome has one.
-    async fn end_operation(&mut self, record: &mut Record, now: Timestamp) -> Option<PlanEvent> {
-        let (running, outcome) = self.operations.ended().await?;
+    /// Writes the outcome of an operation that has ended since into the record; returns the events that the outcome has.
+    async fn end_operation(&mut self, record: &mut Record, now: Timestamp) -> Vec<PlanEvent> {
+        let Some((running, outcome)) = self.operations.ended().await else {
+            return Vec::new();
+        };
         let times = (running.begun, running.traced);
         self.note_action(
             &running.action,
@@ -305,9 +311,9 @@ impl<H: Host> Actor<H> {
             &outcome,
             record.launches.incarnation(),
         );
-        let (after, event) = complete(record, &running.action, &outcome, now);
+        let (after, events) = complete(record, &running.action, &outcome, now);
         *record = after;
-        event
+        events
     }
 
     /// Metrics, trace and log of an action that has ended.

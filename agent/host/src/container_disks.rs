@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage, tame};
-use agent_plan::{Failure, FailureClass};
+use agent_plan::{Failure, FailureClass, ImageNews, Millis};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -32,7 +32,7 @@ use crate::layout::absent_is_none;
 use crate::registry::RegistrySettings;
 use crate::work::Work;
 pub(crate) use import::Importer;
-use import::{Pull, Source, key};
+use import::{Imported, Pull, Source, key};
 use names::Names;
 use progress::Teller;
 pub use progress::{ImportProgress, ImportStage};
@@ -78,6 +78,10 @@ enum Import {
     },
     Done {
         at: Instant,
+        /// How long it took.
+        took: Duration,
+        /// Of its layers; 0 when it is not known.
+        bytes: u64,
     },
 }
 
@@ -87,7 +91,7 @@ impl Import {
         match self {
             Self::Running { .. } => true,
             Self::Failed { retry_at, .. } => retry_at.elapsed() < 2 * LONGEST_PAUSE,
-            Self::Done { at } => at.elapsed() < FRESH,
+            Self::Done { at, .. } => at.elapsed() < FRESH,
         }
     }
 }
@@ -120,6 +124,39 @@ pub enum PullProgress {
     Done(String),
 }
 
+/// The disk of an image.
+pub(crate) struct OpenedDisk {
+    pub(crate) file: File,
+    /// Nothing was pulled for it.
+    pub(crate) was_present: bool,
+}
+
+/// A wait for a disk, as its VMI's events tell it.
+struct Wait {
+    since: Instant,
+    /// A pull goes on for it.
+    pulls: bool,
+}
+
+impl Wait {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            pulls: false,
+        }
+    }
+
+    /// Tells once that a pull is waited for. What the node has itself is not pulled.
+    fn begin_pull(&mut self, wanted: &Wanted<'_>) {
+        if self.pulls || !matches!(wanted.disk.image, ContainerImage::Registry(_)) {
+            return;
+        }
+        self.pulls = true;
+        let image = wanted.disk.name.clone();
+        wanted.work.tell_image(ImageNews::Pulling { image });
+    }
+}
+
 /// What is opened, and by which rules.
 pub(crate) struct Wanted<'a> {
     pub(crate) disk: &'a ContainerDisk,
@@ -147,10 +184,14 @@ impl ContainerDisks {
 
     /// The raw disk, opened for reading and locked against removal. Makes it when it is not there, or waits for whoever
     /// is at it already.
-    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<File, Failure> {
+    pub(crate) async fn open(self: &Arc<Self>, wanted: Wanted<'_>) -> Result<OpenedDisk, Failure> {
+        let mut wait = Wait::new();
         loop {
-            let (job, mut done) = match self.ensure(&wanted).await? {
-                Outcome::There(file, _) => return Ok(file),
+            let (job, mut done) = match self.ensure(&wanted, &mut wait).await? {
+                Outcome::There(file, _) => {
+                    let was_present = !wait.pulls;
+                    return Ok(OpenedDisk { file, was_present });
+                }
                 Outcome::Running(job, done) => (job, done),
             };
             // The image is not looked at again before there is something new.
@@ -170,7 +211,7 @@ impl ContainerDisks {
         self: &Arc<Self>,
         wanted: Wanted<'_>,
     ) -> Result<PullProgress, Failure> {
-        Ok(match self.ensure(&wanted).await? {
+        Ok(match self.ensure(&wanted, &mut Wait::new()).await? {
             Outcome::There(_, digest) => PullProgress::Done(digest),
             Outcome::Running(job, _) => {
                 // One that is over by now is there when it is asked for again.
@@ -180,10 +221,15 @@ impl ContainerDisks {
         })
     }
 
-    async fn ensure(self: &Arc<Self>, wanted: &Wanted<'_>) -> Result<Outcome, Failure> {
+    async fn ensure(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        wait: &mut Wait,
+    ) -> Result<Outcome, Failure> {
         let name = &wanted.disk.name;
         let (job, source) = self.job(wanted).await?;
         if let Some((file, digest)) = self.found(&job, wanted)? {
+            self.tell_pulled(&job, wanted, wait);
             return Ok(Outcome::There(file, digest));
         }
         let is_named = matches!(wanted.disk.image, ContainerImage::Registry(_));
@@ -193,16 +239,36 @@ impl ContainerDisks {
             return Err(retry("ErrImageNeverPull", message));
         }
         let mut done = self.begin(&job, name, source, wanted.disk.path.clone())?;
+        wait.begin_pull(wanted);
         // One that is quick needs no second look.
         if is_over(&mut done).await
             && let Some((file, digest)) = self.found(&job, wanted)?
         {
+            self.tell_pulled(&job, wanted, wait);
             return Ok(Outcome::There(file, digest));
         }
         if let Some(failure) = self.failed(&job.work, name) {
             return Err(failure);
         }
         Ok(Outcome::Running(job, done))
+    }
+
+    /// Tells that the pull that was waited for has succeeded.
+    fn tell_pulled(&self, job: &Job, wanted: &Wanted<'_>, wait: &Wait) {
+        if !wait.pulls {
+            return;
+        }
+        let waited = wait.since.elapsed();
+        let (took, bytes) = match self.lock().get(&job.work) {
+            Some(Import::Done { took, bytes, .. }) => (*took, *bytes),
+            _ => (waited, 0),
+        };
+        wanted.work.tell_image(ImageNews::Pulled {
+            image: wanted.disk.name.clone(),
+            took: millis(took),
+            waited: millis(waited),
+            bytes,
+        });
     }
 
     /// Notes that somebody waits for an import, and tells how far it is; `None`: it is over.
@@ -251,7 +317,7 @@ impl ContainerDisks {
         }
         let helper = &self.importer.helper;
         let opened = local::open(wanted.disk, &wanted.allowed, helper, wanted.work).await;
-        let image = opened.map_err(|error| layout_failure(&error))?;
+        let image = opened.map_err(|error| layout_failure(&wanted.disk.name, &error))?;
         let digest = image.manifest.digest();
         let origin = image.location.clone();
         let key = key(&digest, wanted.disk.path.as_deref());
@@ -323,7 +389,7 @@ impl ContainerDisks {
         wanted: &Wanted<'_>,
     ) -> Result<Option<(File, String)>, Failure> {
         let is_fresh = match self.lock().get(work) {
-            Some(Import::Done { at }) => at.elapsed() < FRESH,
+            Some(Import::Done { at, .. }) => at.elapsed() < FRESH,
             _ => false,
         };
         if wanted.disk.pull == PullPolicy::Always && !is_fresh {
@@ -390,8 +456,14 @@ impl ContainerDisks {
         };
         imports.insert(job.work.clone(), running);
         let (disks, job, name) = (Arc::clone(self), job.clone(), name.to_owned());
+        let begun = Instant::now();
         tokio::spawn(async move {
             let outcome = disks.carry_out(&job, &name, (source, path), heard).await;
+            let outcome = outcome.map(|bytes| Import::Done {
+                at: Instant::now(),
+                took: begun.elapsed(),
+                bytes,
+            });
             disks.end(&job.work, &name, outcome, failures);
             // Nobody may wait any more.
             finished.send_replace(true);
@@ -405,7 +477,7 @@ impl ContainerDisks {
         name: &str,
         (source, path): (Source, Option<PathBuf>),
         progress: Teller,
-    ) -> Result<(), String> {
+    ) -> Result<u64, String> {
         let is_named = matches!(source, Source::Registry(..));
         let suffix = path.clone();
         let is_kept = |digest: &str| {
@@ -415,7 +487,11 @@ impl ContainerDisks {
                 .unwrap_or(false);
             is_proved && self.importer.place(&key).exists()
         };
-        let (digest, defaults) = self
+        let Imported {
+            digest,
+            defaults,
+            bytes,
+        } = self
             .importer
             .import(source, path, &is_kept, &progress, self.unwanted(&job.work))
             .await?;
@@ -427,12 +503,12 @@ impl ContainerDisks {
             let noted = noted.and_then(|()| self.names.note_defaults(&digest, &defaults));
             noted.map_err(|error| format!("the digest of the image cannot be noted: {error}"))?;
         }
-        Ok(())
+        Ok(bytes)
     }
 
-    fn end(&self, work: &str, name: &str, outcome: Result<(), String>, failures: u32) {
+    fn end(&self, work: &str, name: &str, outcome: Result<Import, String>, failures: u32) {
         let ended = match outcome {
-            Ok(()) => Import::Done { at: Instant::now() },
+            Ok(done) => done,
             Err(_) if self.is_unwanted(work) => {
                 tracing::info!(image = name, "a pull that nobody waits for has ended");
                 self.lock().remove(work);
@@ -456,6 +532,10 @@ impl ContainerDisks {
         // Entries are whole whatever happened to another holder of the lock.
         self.imports.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn millis(span: Duration) -> Millis {
+    Millis(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The pause after an attempt that failed behind so many others.
@@ -492,11 +572,12 @@ fn name_of(image: &RegistryImage, credentials: Option<&(String, String)>) -> Str
     format!("{registry}/{repository}@{reference}{who}")
 }
 
-fn layout_failure(error: &KernelError) -> Failure {
+fn layout_failure(name: &str, error: &KernelError) -> Failure {
+    let message = format!("Failed to pull image {name:?}: {}", chain(error));
     if error.is_final() {
-        fatal("ErrImagePull", chain(error))
+        fatal("ErrImagePull", message)
     } else {
-        retry("ErrImagePull", chain(error))
+        retry("ErrImagePull", message)
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_plan::Progress;
+use agent_plan::{ImageNews, Progress};
 use tokio::sync::oneshot;
 
 use self::meter::Meter;
@@ -44,6 +44,7 @@ struct State {
     calls: BTreeMap<u64, Call>,
     next: u64,
     meter: Option<Meter>,
+    images: Vec<ImageNews>,
 }
 
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub struct WorkSeen {
     pub silent: Option<(String, Duration)>,
     /// Progress of the work, if it is known.
     pub progress: Option<Progress>,
+    /// News of images since the last time that somebody looked.
+    pub images: Vec<ImageNews>,
 }
 
 impl Work {
@@ -96,6 +99,11 @@ impl Work {
         state.meter = Some(meter);
     }
 
+    /// Tells news of an image, which are to become an event.
+    pub(crate) fn tell_image(&self, news: ImageNews) {
+        self.state().images.push(news);
+    }
+
     /// Clears the progress that was reported last.
     pub(crate) fn tell_no_more(&self) {
         self.state().meter = None;
@@ -121,9 +129,10 @@ impl Work {
         EndOfWork(self.clone())
     }
 
-    /// What is known of it.
+    /// What is known of it. News are given out once.
     pub(crate) fn seen(&self) -> WorkSeen {
-        let state = self.state();
+        let mut state = self.state();
+        let images = std::mem::take(&mut state.images);
         let oldest = state.calls.values().min_by_key(|call| call.since);
         let silent = oldest.and_then(|call| {
             let span = call.since.elapsed();
@@ -132,6 +141,7 @@ impl Work {
         WorkSeen {
             silent,
             progress: state.meter.as_ref().map(Meter::progress),
+            images,
         }
     }
 

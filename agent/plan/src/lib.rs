@@ -25,6 +25,7 @@ mod dedicated;
 mod ending;
 mod guest;
 mod identity;
+mod images;
 mod lease;
 mod lease_orders;
 mod maintenance;
@@ -58,6 +59,7 @@ pub use guest::{
     CredentialsSync, GuestInterface, GuestOs, GuestTold, JudgedAddresses, SeenAddresses, Sighting,
 };
 pub use identity::{BootId, VmmIdentity};
+pub use images::ImageNews;
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
 pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
 pub use maintenance::{

@@ -68,6 +68,5 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
         .plan
         .events
         .extend(report::operation_begun(record, &draft.plan.record));
-    draft.plan.events.extend(report::pulled(record, observed));
     draft.plan
 }

@@ -2,11 +2,12 @@
 
 use crate::condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 use crate::credentials;
+use crate::images::PULLING;
 use crate::observation::{
     DurableStore, Enforcement, MachineState, Observation, Observed, PauseObserved,
 };
+use crate::operation::Progress;
 use crate::operation::shown::shown;
-use crate::operation::{OperationObserved, OperationState, Progress};
 use crate::orders::PAUSED;
 use crate::planner::draft::ours;
 use crate::planner::finish::ending;
@@ -302,12 +303,13 @@ fn mebibytes(bytes: u64) -> String {
     }
 }
 
-/// The event when an operation begins that has a name of its own, and when one gets no answer.
+/// The event when an operation begins that has a name of its own, and when one gets no answer. Pulls have theirs
+/// ([`ImageNews`](crate::ImageNews)), however quick they are.
 pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEvent> {
     let begun = after.report.operation.as_ref()?;
     let was = before.report.operation.as_ref();
     let is_new = was.is_none_or(|was| was.reason != begun.reason);
-    let has_name = !begun.progress.reason.is_empty();
+    let has_name = !matches!(begun.progress.reason.as_str(), "" | PULLING);
     (is_new && (begun.unknown || has_name)).then(|| PlanEvent {
         kind: if begun.unknown {
             EventKind::Warning
@@ -316,33 +318,6 @@ pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEve
         },
         reason: begun.reason.clone(),
         message: begun.progress.what.clone(),
-    })
-}
-
-/// In the kubelet's words, once an image that was being pulled is there. One that is pulled in less time than it takes to look was
-/// never said to be pulled.
-pub(crate) fn pulled(before: &Record, observed: &Observed) -> Option<PlanEvent> {
-    let was = before.report.operation.as_ref()?;
-    let image = was.progress.what.strip_prefix("Pulling image ")?;
-    let is_there = match &observed.operation {
-        Observation::Present(OperationObserved { state, .. }) => match state {
-            OperationState::Done => true,
-            // The operation would have failed without the image, and is at something else.
-            OperationState::Running { progress, .. } => {
-                let what = progress.as_ref().map(|progress| progress.what.as_str());
-                what != Some(was.progress.what.as_str())
-            }
-        },
-        Observation::Absent | Observation::Unknown { .. } => false,
-    };
-    let size = match was.progress.total_bytes {
-        0 => String::new(),
-        bytes => format!(" Image size: {bytes} bytes."),
-    };
-    is_there.then(|| PlanEvent {
-        kind: EventKind::Normal,
-        reason: String::from("Pulled"),
-        message: format!("Successfully pulled image {image}.{size}"),
     })
 }
 

@@ -109,9 +109,9 @@ impl Story {
                 .map(|failure| format!(" -> {}", failure.reason))
                 .unwrap_or_default();
             writeln!(self.text, "  {action:?}{failed}").expect("text");
-            let (record, event) = complete(&self.record, action, &outcome, self.now);
+            let (record, events) = complete(&self.record, action, &outcome, self.now);
             self.record = record;
-            if let Some(event) = event {
+            for event in events {
                 self.text.push_str(&line_of(&event));
             }
             if outcome.is_err() {
@@ -370,47 +370,6 @@ fn a_start_waits_for_an_operation_and_a_hung_one_fails_nothing() {
     });
     story.round(done);
     insta::assert_snapshot!(story.text);
-}
-
-#[test]
-fn each_image_is_said_to_be_pulled_once_it_is_there() {
-    let mut story = Story::new();
-    story.round(|action| match action {
-        Action::EnsureDisks => Ok(Completed::Begun),
-        other => done(other),
-    });
-    let running = |image: &str| OperationState::Running {
-        since: Timestamp(0),
-        progress: Some(Progress {
-            reason: String::from("Pulling"),
-            what: format!("Pulling image {image:?}"),
-            total_bytes: 1000,
-            ..Progress::default()
-        }),
-    };
-    let pulled = |story: &Story, image: &str| {
-        let said = format!("Successfully pulled image {image:?}. Image size: 1000 bytes.");
-        story.text.matches(&said).count()
-    };
-    for (state, a, b) in [
-        (running("a"), 0, 0),
-        (running("a"), 0, 0),
-        (running("b"), 1, 0),
-        (OperationState::Done, 1, 1),
-    ] {
-        story.wait(1);
-        story.seen.operation = Observation::Present(OperationObserved {
-            work: Work::Disks,
-            state,
-        });
-        story.round(done);
-        assert_eq!(
-            (pulled(&story, "a"), pulled(&story, "b")),
-            (a, b),
-            "{}",
-            story.text
-        );
-    }
 }
 
 #[test]

@@ -74,9 +74,10 @@ impl Agent {
                 return false;
             };
             world.follow_clock(&mut record);
-            let (after, event) = complete(&record, action, &outcome, world.wall());
+            let (after, events) = complete(&record, action, &outcome, world.wall());
             let before = self.memory.as_ref();
-            let is_news = event.is_some() || before.is_none_or(|before| after.is_ahead_of(before));
+            let is_news =
+                !events.is_empty() || before.is_none_or(|before| after.is_ahead_of(before));
             let goes_on = outcome.is_ok() && outcome != Ok(Completed::Begun);
             if (is_news && !self.store(world, &after)) || !goes_on {
                 return false;

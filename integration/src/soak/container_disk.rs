@@ -118,7 +118,7 @@ fn live(
     agent.wait_for_phase(NAME, "Running", PATIENCE)?;
     let events = node.sh("kvmctl events --for vmi/stock")?;
     ensure!(
-        events.contains("Pulling") && events.contains("Pulled"),
+        events.contains("Pulling image") && events.contains("Image size: "),
         "{events}"
     );
     clock.done("pulled with the pull secret, converted, started");

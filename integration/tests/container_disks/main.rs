@@ -94,6 +94,15 @@ fn passes(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
     console.kill()
 }
 
+/// The events of a VMI have these words.
+fn events_say(agent: &Agent<'_, Host>, name: &str, words: &[&str]) -> anyhow::Result<()> {
+    let events = agent.kvmctl(&format!("events --for vmi/{name}"))?;
+    for words in words {
+        ensure!(events.stdout.contains(words), "{words}: {events}");
+    }
+    Ok(())
+}
+
 const KEPT: &str = "/var/lib/kvmlet/host/images/sha256";
 
 #[test]
@@ -189,6 +198,17 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
         "skopeo copy --quiet --insecure-policy --dest-tls-verify=false oci:/run/layout docker://{image}"
     ))?;
     passes(&agent, "early")?;
+    events_say(
+        &agent,
+        "early",
+        &[
+            &format!("Pulling image \"{image}\""),
+            &format!("Failed to pull image \"{image}\": "),
+            "Error: ErrImagePull",
+            &format!("Successfully pulled image \"{image}\" in "),
+            " including waiting). Image size: ",
+        ],
+    )?;
     ensure!(
         host.sh("ls /var/lib/kvmlet/host/images/layers/blobs/sha256 | wc -l")?
             .trim()
@@ -200,6 +220,8 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
     host.sh("kill $(cat /run/registry.pid)")?;
     agent.apply(&never("late", &image))?;
     passes(&agent, "late")?;
+    let present = format!("Container image \"{image}\" already present on machine");
+    events_say(&agent, "late", &[&present])?;
     agent.apply(&never("never", &format!("{REGISTRY}/vm/absent:1")))?;
     let words = [
         "ErrImageNeverPull",

@@ -82,6 +82,10 @@ pub(super) fn serve() -> io::Result<()> {
 async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
     let client = Client::new(agent, request)?;
     let manifest = manifest::fetch(&client, request).await?;
+    let of = manifest.blobs.iter().map(|blob| blob.bytes).sum();
+    let total = Ask::Progress { bytes: 0, of };
+    let failed = PullError::io("the size cannot be told");
+    agent.say(&total).await.map_err(failed)?;
     agent.wants(&manifest.digest).await?;
     blob::fetch_all(&client, request, &manifest.blobs).await?;
     let defaults = manifest::defaults(&client, request, &manifest).await?;

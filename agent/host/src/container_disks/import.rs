@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_domain::{Namespace, RegistryImage};
@@ -68,6 +69,16 @@ pub(super) struct Pull {
     pub(super) namespace: Namespace,
 }
 
+/// An image whose disk is there.
+pub(super) struct Imported {
+    /// Of its manifest.
+    pub(super) digest: String,
+    /// What the image says of machines, if that was read.
+    pub(super) defaults: ImageDefaults,
+    /// Of its layers in the registry; 0 when nobody said.
+    pub(super) bytes: u64,
+}
+
 /// Makes disks.
 #[derive(Debug, Clone)]
 pub(crate) struct Importer {
@@ -89,8 +100,7 @@ impl Importer {
         self.dir.join("sha256").join(format!("{key}.raw"))
     }
 
-    /// Makes a disk and returns the digest of its image's manifest, and what the image says of machines if that was read. What is not finished has no name and goes
-    /// with its descriptor, but for layers, which the next attempt goes on with. A pull ends when it is `unwanted`.
+    /// Makes a disk. What is not finished has no name and goes with its descriptor, but for layers, which the next attempt goes on with. A pull ends when it is `unwanted`.
     pub(super) async fn import(
         &self,
         source: Source,
@@ -98,9 +108,10 @@ impl Importer {
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
         progress: &Teller,
         unwanted: impl Future<Output = ()>,
-    ) -> Result<(String, ImageDefaults), String> {
+    ) -> Result<Imported, String> {
         self.collect().await?;
-        let mut said = ImageDefaults::default();
+        let mut defaults = ImageDefaults::default();
+        let layer_bytes = AtomicU64::new(0);
         let opened = match source {
             Source::Local(image) => {
                 let (files, windows) = image.layers.files().map_err(|error| error.to_string())?;
@@ -112,7 +123,10 @@ impl Importer {
                 }
             }
             Source::Registry(pull) => {
-                let tell = |bytes, of| progress.tell(ImportStage::Pulling, bytes, of);
+                let tell = |bytes, of| {
+                    layer_bytes.store(of, Ordering::Relaxed);
+                    progress.tell(ImportStage::Pulling, bytes, of);
+                };
                 let order = PullOrder {
                     namespace: &pull.namespace,
                     image: &pull.image,
@@ -126,13 +140,19 @@ impl Importer {
                     () = unwanted => return Err(String::from("nobody waits for it any more")),
                 };
                 match pulled.map_err(|error| chain(&error))? {
-                    PulledImage::Kept(digest) => return Ok((digest, said)),
+                    PulledImage::Kept(digest) => {
+                        return Ok(Imported {
+                            digest,
+                            defaults,
+                            bytes: layer_bytes.into_inner(),
+                        });
+                    }
                     PulledImage::Layers {
                         manifest,
                         layers,
-                        defaults,
+                        defaults: said,
                     } => {
-                        said = defaults;
+                        defaults = said;
                         OpenedLayers {
                             manifest,
                             files: layers,
@@ -144,7 +164,11 @@ impl Importer {
             }
         };
         let digest = self.make_disk(opened, path, progress).await?;
-        Ok((digest, said))
+        Ok(Imported {
+            digest,
+            defaults,
+            bytes: layer_bytes.into_inner(),
+        })
     }
 
     /// Makes the disk of layers that are at hand. Returns the digest of the manifest.

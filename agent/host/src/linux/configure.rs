@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
-use agent_plan::{Failure, PciAddresses, Record, Timestamp};
+use agent_plan::{Failure, ImageNews, PciAddresses, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -117,7 +117,7 @@ impl LinuxHost {
         vmi: &Vmi,
         work: &Work,
     ) -> Result<(), Failure> {
-        let bases = self.open_bases(vmi, work).await?;
+        let (bases, present) = self.open_bases(vmi, work).await?;
         match self
             .each_disk(
                 uid,
@@ -127,17 +127,27 @@ impl LinuxHost {
             )
             .await
         {
-            Ok(_) => Ok(()),
+            Ok(_) => {}
             // The VMI's own VMM may have it already.
-            Err(DiskError::InUse { .. }) if self.is_configured(uid).await => Ok(()),
-            Err(error) => Err(disk_failure(&error)),
+            Err(DiskError::InUse { .. }) if self.is_configured(uid).await => {}
+            Err(error) => return Err(disk_failure(&error)),
         }
+        // Not before all is there: an attempt that waits for another disk is repeated each second.
+        for image in present {
+            work.tell_image(ImageNews::Present { image });
+        }
+        Ok(())
     }
 
-    /// The disks out of images, as far as there are any; the work on others is begun.
-    async fn open_bases(&self, vmi: &Vmi, work: &Work) -> Result<Vec<Option<File>>, Failure> {
+    /// The disks out of images, and the names of images for which nothing was pulled.
+    async fn open_bases(
+        &self,
+        vmi: &Vmi,
+        work: &Work,
+    ) -> Result<(Vec<Option<File>>, Vec<String>), Failure> {
         let settings = self.settings();
         let mut bases = Vec::new();
+        let mut present = Vec::new();
         for disk in &vmi.disks {
             let DiskSource::Container(container) = &disk.source else {
                 bases.push(None);
@@ -150,9 +160,13 @@ impl LinuxHost {
                 registries: &settings.config.registries,
                 work,
             };
-            bases.push(Some(self.container_disks.open(wanted).await?));
+            let opened = self.container_disks.open(wanted).await?;
+            if opened.was_present {
+                present.push(container.name.clone());
+            }
+            bases.push(Some(opened.file));
         }
-        Ok(bases)
+        Ok((bases, present))
     }
 
     /// Does something with each disk, one after the other, so that what has to be waited for has a name.
@@ -319,7 +333,7 @@ impl LinuxHost {
         work: &Work,
     ) -> Result<Foreign<Opened>, Failure> {
         let boot = self.open_boot(uid, vmi, work).await?;
-        let bases = self.open_bases(vmi, work).await?;
+        let (bases, _) = self.open_bases(vmi, work).await?;
         let addresses = &record.allocations.pci;
         let disks = self.each_disk(
             uid,

@@ -3,6 +3,7 @@
 use super::conclude::{conclude, count_failure};
 use crate::action::{Action, Completed, Failure, FailureClass};
 use crate::condition::{EventKind, PlanEvent};
+use crate::images;
 use crate::operation::Work;
 use crate::record::{Phase, Record};
 use crate::time::{Millis, Timestamp};
@@ -16,7 +17,7 @@ pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
 /// Says that vCPUs run again.
 const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
 
-/// What a record becomes by the outcome of one action; the event when there is something to say.
+/// What a record becomes by the outcome of one action; events when there is something to say.
 ///
 /// Storing the result may be lost without harm: the next look finds out the same.
 #[must_use]
@@ -25,13 +26,13 @@ pub fn complete(
     action: &Action,
     outcome: &Result<Completed, Failure>,
     now: Timestamp,
-) -> (Record, Option<PlanEvent>) {
+) -> (Record, Vec<PlanEvent>) {
     let mut record = record.clone();
-    let event = match outcome {
-        Ok(completed) => succeed(&mut record, action, completed, now),
+    let events = match outcome {
+        Ok(completed) => Vec::from_iter(succeed(&mut record, action, completed, now)),
         Err(failure) => fail(&mut record, action, failure, now),
     };
-    (record, event)
+    (record, events)
 }
 
 fn succeed(
@@ -76,12 +77,7 @@ fn succeed(
     }
 }
 
-fn fail(
-    record: &mut Record,
-    action: &Action,
-    failure: &Failure,
-    now: Timestamp,
-) -> Option<PlanEvent> {
+fn fail(record: &mut Record, action: &Action, failure: &Failure, now: Timestamp) -> Vec<PlanEvent> {
     match action {
         Action::EnsureKernel
         | Action::EnsureDisks
@@ -99,26 +95,22 @@ fn fail(
         | Action::CancelOperation
         | Action::Release { .. } => {
             let message = format!("{}: {}: {}", action.name(), failure.reason, failure.message);
-            return Some(PlanEvent {
+            return vec![PlanEvent {
                 kind: EventKind::Warning,
                 reason: String::from("SyncFailed"),
                 message,
-            });
+            }];
         }
     }
     if failure.verdict == FailureClass::Fatal && record.report.end.is_none() {
-        return Some(conclude(
-            record,
-            Phase::Failed,
-            &failure.reason,
-            &failure.message,
-            now,
-        ));
+        let (reason, message) = (&failure.reason, &failure.message);
+        return vec![conclude(record, Phase::Failed, reason, message, now)];
     }
     if failure.verdict == FailureClass::Pending {
         return note_pending(record, failure, now);
     }
-    Some(count_failure(record, failure.clone(), now))
+    let counted = count_failure(record, failure.clone(), now);
+    images::failed(failure).unwrap_or_else(|| vec![counted])
 }
 
 /// No VMM was asked for yet under this intent, unless one was known before.
@@ -137,20 +129,22 @@ fn await_operation(record: &mut Record, action: &Action) {
 }
 
 /// Looks again soon, and says so once. What is worked at counts its own failures.
-fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Option<PlanEvent> {
+fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Vec<PlanEvent> {
     let failures = &mut record.report.failures;
     failures.retry_at = Some(now.plus(LOOK_AT_PENDING));
     // What changes besides is progress.
     let before = failures.last.as_ref().map(|last| last.reason.as_str());
     let is_new = before != Some(failure.reason.as_str());
     failures.last = Some(failure.clone());
-    is_new.then(|| PlanEvent {
-        kind: match failure.reason.as_str() {
-            "Pulling" => EventKind::Normal,
-            _ => EventKind::Warning,
-        },
-        reason: failure.reason.clone(),
-        message: failure.message.clone(),
+    if !is_new {
+        return Vec::new();
+    }
+    images::failed(failure).unwrap_or_else(|| {
+        vec![PlanEvent {
+            kind: EventKind::Warning,
+            reason: failure.reason.clone(),
+            message: failure.message.clone(),
+        }]
     })
 }
 
@@ -183,13 +177,15 @@ mod tests {
         };
         let record = Record::new(id, Timestamp(0));
         let action = Action::EnsureDisks;
-        let (record, event) = complete(&record, &action, &pending("Pulling", "10 %"), Timestamp(0));
-        assert_eq!(event.unwrap().kind, EventKind::Normal);
-        let (record, event) = complete(&record, &action, &pending("Pulling", "20 %"), Timestamp(0));
-        assert_eq!(event, None);
-        let backs_off = pending("ImagePullBackOff", "no route");
-        let (record, event) = complete(&record, &action, &backs_off, Timestamp(0));
-        assert_eq!(event.unwrap().kind, EventKind::Warning);
+        let missing = pending("FailedMount", "secret \"a\" not found");
+        let (record, events) = complete(&record, &action, &missing, Timestamp(0));
+        assert_eq!(events.first().unwrap().kind, EventKind::Warning);
+        let (record, events) = complete(&record, &action, &missing, Timestamp(0));
+        assert_eq!(events, []);
+        let backs_off = pending("ImagePullBackOff", "Back-off pulling image \"a\": no route");
+        let (record, events) = complete(&record, &action, &backs_off, Timestamp(0));
+        let reasons: Vec<_> = events.iter().map(|event| event.reason.as_str()).collect();
+        assert_eq!(reasons, ["BackOff", "Failed"]);
         assert_eq!(record.report.failures.count, 0);
         assert_eq!(record.report.failures.retry_at, Some(Timestamp(1000)));
         assert_eq!(
