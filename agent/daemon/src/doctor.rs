@@ -30,6 +30,7 @@ pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<Exi
         paths: facts::path_rules(config),
         bridges: facts::bridges(config),
         pod_network: facts::pod_network(config),
+        authorities: facts::authorities(config),
         firmware: facts::firmware(config),
     });
     findings.push(memory::finding(Path::new("/")));

@@ -160,6 +160,14 @@ fn addresses(config: &Config) -> BTreeMap<String, NamedAddresses> {
         .collect()
 }
 
+/// Files with certificates of registries' authorities, by registry.
+pub(crate) fn authorities(config: &Config) -> BTreeMap<String, PathBuf> {
+    let named = config.registries.iter();
+    named
+        .filter_map(|(name, registry)| Some((name.clone(), registry.ca.clone()?)))
+        .collect()
+}
+
 fn registries(config: &Config) -> RegistrySettings {
     let hosts = config.registries.iter().map(|(name, registry)| {
         let host = RegistryHost {

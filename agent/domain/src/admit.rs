@@ -65,6 +65,7 @@ pub(crate) use boot::MAX_CMDLINE_BYTES;
 pub use convert::convert_vmi;
 pub use defaults::{Defaulted, default_spec, default_vmi};
 pub(crate) use disks::MAX_SERIAL_BYTES;
+pub use image_reference::{is_mirror, is_registry};
 pub use judge::{JudgedVmi, Judgement, judge_vmi};
 pub use metadata::check_metadata;
 pub use network::NETWORK_WALLS_ANNOTATION;

@@ -36,6 +36,8 @@ pub struct Patient {
     pub bridges: BTreeMap<String, String>,
     /// The pod network, unless it is switched off.
     pub pod_network: Option<PodNetworkConfig>,
+    /// Certificates of registries' authorities, by the names of the registries.
+    pub authorities: BTreeMap<String, PathBuf>,
     /// Finds firmware.
     pub firmware: FirmwareFinder,
 }
@@ -70,6 +72,7 @@ pub fn examine(patient: &Patient) -> Vec<Finding> {
         places::state_dir(&patient.state_dir),
     ]);
     findings.extend(places::allowed_paths(&patient.paths));
+    findings.extend(places::authorities(&patient.authorities));
     findings.extend([limits::privileges(), limits::descriptors()]);
     findings
 }
@@ -92,7 +95,7 @@ mod tests {
 
     #[test]
     fn this_node_is_looked_at_and_every_lack_has_a_way_out() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = node(&[("ca.pem", "")]);
         let patient = Patient {
             vmm_program: dir.path().join("kvmlet-vmm"),
             dhcp_program: dir.path().join("kvmlet-dhcp"),
@@ -103,6 +106,10 @@ mod tests {
             },
             bridges: BTreeMap::from([("lan".to_owned(), "no-such-bridge".to_owned())]),
             pod_network: None,
+            authorities: BTreeMap::from([
+                (String::from("a.example"), dir.path().join("ca.pem")),
+                (String::from("b.example"), dir.path().join("none.pem")),
+            ]),
             firmware: FirmwareFinder::new(FirmwareSettings {
                 bios: Some(dir.path().join("bios.bin")),
                 ..FirmwareSettings::default()
@@ -124,5 +131,14 @@ mod tests {
         assert_eq!(health("network lan"), None, "names of checks are fixed");
         assert_eq!(health("bridge"), Some(Health::Fail));
         assert_eq!(health("directories"), Some(Health::Warn));
+        let lacks: Vec<_> = findings
+            .iter()
+            .filter(|it| it.check == "registries")
+            .collect();
+        assert_eq!(lacks.len(), 1, "{lacks:?}");
+        assert!(
+            lacks.iter().all(|it| it.message.contains("b.example")),
+            "{lacks:?}"
+        );
     }
 }

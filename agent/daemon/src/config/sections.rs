@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use agent_domain::{EVERY_NAMESPACE, Name, Namespace};
+use agent_domain::{EVERY_NAMESPACE, Name, Namespace, is_mirror, is_registry};
 use agent_host::{EVERY_REGISTRY, RegistryProxy};
 use serde::Deserialize;
 
 use super::pod_network::is_bridge_name;
+
+const ABSOLUTE: &str = "must be an absolute path";
 
 /// `[networks.NAME]`
 #[derive(Clone, Debug, Deserialize)]
@@ -101,6 +103,17 @@ const PULL_TIMEOUTS: RangeInclusive<u64> = 10..=86400;
 impl Registry {
     /// The first key that is wrong, its value, and the rule.
     pub(crate) fn fault(&self, name: &str) -> Option<(&'static str, String, &'static str)> {
+        if name != EVERY_REGISTRY && !is_registry(name) {
+            let rule = "must be \"*\", or the HOST or HOST:PORT by which images name the registry, without scheme and path";
+            return Some((EVERY_REGISTRY, name.to_owned(), rule));
+        }
+        if let Some(mirror) = self.mirrors.iter().find(|mirror| !is_mirror(mirror)) {
+            let rule = "must be HOST[:PORT][/PREFIX], without a scheme";
+            return Some(("mirrors", mirror.clone(), rule));
+        }
+        if let Some(path) = self.ca.as_ref().filter(|path| !path.is_absolute()) {
+            return Some(("ca", path.display().to_string(), ABSOLUTE));
+        }
         let wrong = |proxy: &&String| RegistryProxy::parse(proxy).is_none();
         if let Some(proxy) = self.proxy.as_ref().filter(wrong) {
             // It may hold a password, which a log should not.
@@ -174,7 +187,6 @@ impl Paths {
 
     /// What is wrong with it: setting, value and rule.
     pub(crate) fn fault(&self) -> Option<(String, String, &'static str)> {
-        const ABSOLUTE: &str = "must be an absolute path";
         let lists = [
             ("paths.disks", &self.disks),
             ("paths.boot", &self.boot),

@@ -274,3 +274,35 @@ fn a_proxy_of_registries_is_a_host_with_a_port_and_shows_no_password() {
         assert!(!refused.contains("secret"), "{refused}");
     }
 }
+
+#[test]
+fn names_mirrors_and_authorities_of_registries_are_ones_that_are_used() {
+    parse(
+        "[registries.\"localhost:5000\"]\nca = \"/etc/ca.pem\"\n\
+         mirrors = [\"m.example\", \"m.example:5000/docker/cache\", \"[fd00::1]:5000/x\"]\n",
+    )
+    .expect("is fine");
+    for name in [
+        "https://r.example",
+        "r.example/ns",
+        "a b",
+        "",
+        "r.example:0",
+    ] {
+        let text = format!("[registries.{name:?}]\ninsecure = true\n");
+        let refused = parse(&text).expect_err("names no registry");
+        let setting = format!("registries.{name:?} = {name:?}");
+        assert!(refused.contains(&setting), "{refused}");
+        assert!(refused.contains("must be \"*\", or the HOST"), "{refused}");
+    }
+    for mirror in ["https://m.example/x", "", "m.example/", "m.example/A", "/x"] {
+        let text = format!("[registries.\"r.example\"]\nmirrors = [\"a.example\", {mirror:?}]\n");
+        let refused = parse(&text).expect_err("names no mirror");
+        let words = format!("registries.\"r.example\".mirrors = {mirror:?}");
+        assert!(refused.contains(&words), "{refused}");
+    }
+    let refused = parse("[registries.\"r.example\"]\nca = \"ca.pem\"\n").expect_err("of where?");
+    for words in ["registries.\"r.example\".ca", "must be an absolute path"] {
+        assert!(refused.contains(words), "{refused}");
+    }
+}

@@ -52,6 +52,36 @@ pub(super) fn parse(text: &str) -> Result<RegistryImage, &'static str> {
     })
 }
 
+/// Whether text names a registry: `HOST[:PORT]`.
+#[must_use]
+pub fn is_registry(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
+    let bracketed = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let is_host = match bracketed {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.bytes().all(plain)
+                && !host.starts_with(['.', '-'])
+                && !host.ends_with(['.', '-'])
+        }
+    };
+    is_host && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
+}
+
+/// Whether text names a place of repositories: `HOST[:PORT][/PREFIX]`.
+#[must_use]
+pub fn is_mirror(text: &str) -> bool {
+    let mut parts = text.split('/');
+    parts.next().is_some_and(is_registry) && parts.all(is_component)
+}
+
 /// The pull policy of an image of a registry for which none is given; nothing when the text names none.
 pub(crate) fn default_pull_policy(image: &str) -> Option<&'static str> {
     parse(image)
@@ -80,27 +110,6 @@ fn is_tag(text: &str) -> bool {
     (1..=MAX_TAG_BYTES).contains(&text.len())
         && !text.starts_with(['.', '-'])
         && text.bytes().all(fits)
-}
-
-fn is_registry(text: &str) -> bool {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
-    let bracketed = host
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let is_host = match bracketed {
-        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.bytes().all(plain)
-                && !host.starts_with(['.', '-'])
-                && !host.ends_with(['.', '-'])
-        }
-    };
-    is_host && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0))
 }
 
 fn is_component(text: &str) -> bool {

@@ -1,8 +1,9 @@
 //! Programs and directories.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_domain::{PathGrant, PathRules};
 use nix::sys::statvfs::statvfs;
@@ -48,6 +49,22 @@ pub(super) fn vmm_program(program: &Path) -> Finding {
         ),
         "install it, or set vmm.program in the agent's configuration",
     )
+}
+
+/// Certificates of authorities that cannot be read.
+pub(super) fn authorities(authorities: &BTreeMap<String, PathBuf>) -> Vec<Finding> {
+    let unreadable = authorities.iter().filter_map(|(registry, path)| {
+        let error = fs::read(path).err()?;
+        Some(Finding::warn(
+            "registries",
+            format!(
+                "{}: {error}: no image can be pulled from {registry}",
+                path.display()
+            ),
+            "put the certificates of its authorities there, or change registries.\"HOST\".ca in the agent's configuration",
+        ))
+    });
+    unreadable.collect()
 }
 
 /// Whether VMIs that name no kernel can boot.
