@@ -18,6 +18,16 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use crate::agent::Agent;
 
+/// The kubelet's reason, who pulls without it all the same; here it is waited for.
+const NO_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
+
+/// Answer files of Windows, in any case; one of them is enough.
+const ANSWER_FILES: [&str; 2] = ["autounattend.xml", "unattend.xml"];
+
+/// KubeVirt's words.
+const NO_ANSWERS: &str =
+    "Sysprep drive should contain autounattend.xml or unattend.xml but neither were found.";
+
 /// A VMI with what its volumes are given, for actions that need it.
 pub(crate) fn with_data<H: Host>(
     agent: &Agent<H>,
@@ -203,6 +213,10 @@ impl<H: Host> Reader<'_, H> {
                 metadata::files(files, &metadata)
             }
         };
+        let is_answer = |file: &String| ANSWER_FILES.contains(&file.to_lowercase().as_str());
+        if volume.is_sysprep && !volume.data.keys().any(is_answer) {
+            return Err(waits("FailedMount", String::from(NO_ANSWERS)));
+        }
         Ok(())
     }
 
@@ -210,11 +224,16 @@ impl<H: Host> Reader<'_, H> {
         if let (Some(secret), ContainerImage::Registry(image)) =
             (&container.pull_secret, &container.image)
         {
-            let data = self.present(DataKind::Secret, secret)?;
+            let data = self
+                .present(DataKind::Secret, secret)
+                .map_err(|failure| Failure {
+                    reason: String::from(NO_PULL_SECRET),
+                    ..failure
+                })?;
             let found = pull_secret::credentials(&data, &image.registry, &image.repository);
             container.credentials = found.map_err(|why| {
                 let message = format!("imagePullSecret {secret:?}: {why}");
-                waits("FailedToRetrieveImagePullSecret", message)
+                waits(NO_PULL_SECRET, message)
             })?;
         }
         Ok(())

@@ -45,6 +45,8 @@ pub struct DataVolume {
     pub label: String,
     /// Where the data comes from.
     pub source: DataVolumeSource,
+    /// One file at least is to be an answer file of Windows.
+    pub is_sysprep: bool,
     /// Its files by path, once they were read.
     pub data: BTreeMap<String, Vec<u8>>,
 }
@@ -55,6 +57,7 @@ impl DataVolume {
         Self {
             label: label.into(),
             source,
+            is_sysprep: false,
             data: BTreeMap::new(),
         }
     }

@@ -9,6 +9,13 @@ use integration::{registry, skip_if};
 use super::registries::wait_for_words;
 use super::{PATIENCE, REGISTRY, guest, missing, prepared};
 
+/// Answers for Windows under a key, and a guest that is given them.
+fn answers(key: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: answers}}\ndata: {{{key}: <unattend/>}}\n"
+    )
+}
+
 const SEED: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: seed}\nstringData: {userdata: '#cloud-config'}\n";
 
 #[test]
@@ -27,14 +34,27 @@ fn a_guest_waits_for_a_secret_that_is_not_there_and_says_which() -> anyhow::Resu
     );
     ensure!(seeded.contains("secretRef"), "{seeded}");
     agent.apply(&seeded)?;
+    agent.apply(&answers("answers.xml"))?;
+    let windows = guest("windows", &local).replace(
+        "\n  - name: data\n",
+        "\n  - name: answers\n    sysprep: {configMap: {name: answers}}\n  - name: data\n",
+    );
+    ensure!(windows.contains("sysprep"), "{windows}");
+    agent.apply(&windows)?;
+    let words =
+        "Sysprep drive should contain autounattend.xml or unattend.xml but neither were found.";
+    wait_for_words(&host, "default", "windows", &["FailedMount", words])
+        .with_context(|| agent.log())?;
     let image = format!("{REGISTRY}/vm/disk:1");
     let private = guest("private", &image).replace("\"}\n", "\", imagePullSecret: registry}\n");
     ensure!(private.contains("imagePullSecret"), "{private}");
     agent.apply(&private)?;
-    for (name, secret) in [("seeded", "seed"), ("private", "registry")] {
+    for (name, secret, reason) in [
+        ("seeded", "seed", "FailedMount"),
+        ("private", "registry", "FailedToRetrieveImagePullSecret"),
+    ] {
         let words = format!("secret \\\"{secret}\\\" not found");
-        wait_for_words(&host, "default", name, &["FailedMount", &words])
-            .with_context(|| agent.log())?;
+        wait_for_words(&host, "default", name, &[reason, &words]).with_context(|| agent.log())?;
         let phase = agent.value(name, ".status.phase")?;
         ensure!(phase != "Running", "{name} is {phase}");
     }
@@ -42,6 +62,8 @@ fn a_guest_waits_for_a_secret_that_is_not_there_and_says_which() -> anyhow::Resu
     // Nobody has to do more than to make them.
     agent.apply(SEED)?;
     agent.wait_for_phase("seeded", "Running", PATIENCE)?;
+    agent.apply(&answers("Unattend.XML"))?;
+    agent.wait_for_phase("windows", "Running", PATIENCE)?;
     agent.apply(&registry::pull_secret(REGISTRY, "default", "any"))?;
     // There is no registry; that it is asked is enough.
     host.wait_for(
@@ -49,7 +71,7 @@ fn a_guest_waits_for_a_secret_that_is_not_there_and_says_which() -> anyhow::Resu
         PATIENCE,
     )
     .with_context(|| agent.log())?;
-    let deleted = agent.kvmctl("delete vmi seeded private --grace-period 0")?;
+    let deleted = agent.kvmctl("delete vmi seeded windows private --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");
     Ok(())
 }

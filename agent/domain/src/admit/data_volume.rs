@@ -66,7 +66,11 @@ pub(super) fn sysprep(
         field,
         name: &reference.name,
     };
-    named.volume(path, ("", SYSPREP_LABEL), None, review)
+    let volume = named.volume(path, ("", SYSPREP_LABEL), None, review)?;
+    Some(DataVolume {
+        is_sysprep: true,
+        ..volume
+    })
 }
 
 /// An object as a volume names it.
