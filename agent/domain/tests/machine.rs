@@ -406,3 +406,23 @@ fn a_balloon_is_there_unless_it_is_not_wanted_and_a_socket_device_if_it_is() {
     let (vmi, _) = admitted(&json!({"devices": devices}));
     assert!(!vmi.balloon && vmi.vsock);
 }
+
+#[test]
+fn options_that_change_nothing_for_a_disk_of_an_image_are_named() {
+    let ignored = |disk: Value, volume: Value| {
+        let devices = json!({"disks": [disk], "interfaces": [{"name": "net", "bridge": {}}]});
+        let admitted = admit(&json!({"devices": devices, "volumes": [volume]})).unwrap();
+        let paths = admitted.ignored.into_iter().map(|remark| remark.path);
+        paths.collect::<Vec<_>>()
+    };
+    let image = json!({"name": "root", "containerDisk": {"image": "a:1"}});
+    let empty = json!({"name": "root", "emptyDisk": {"capacity": "1Mi"}});
+    let shared = json!({"name": "root", "shareable": true, "disk": {}});
+    let path = |field: &str| vec![format!("spec.domain.devices.disks[0].{field}")];
+    assert_eq!(ignored(shared.clone(), image.clone()), path("shareable"));
+    assert!(ignored(shared, empty).is_empty());
+    let read = json!({"name": "root", "cache": "none", "disk": {"readonly": true}});
+    assert_eq!(ignored(read, image.clone()), path("cache"));
+    let written = json!({"name": "root", "cache": "none", "disk": {}});
+    assert!(ignored(written, image).is_empty());
+}

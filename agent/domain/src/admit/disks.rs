@@ -55,10 +55,14 @@ pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
             if !read_only {
                 check_writing(source, &disk.name, &volume_names, review);
             }
+            let read_only = read_only || source.is_made_once();
+            if matches!(source, DiskSource::Container(_)) {
+                without_effect(&path, disk, read_only, review);
+            }
             disks.push(Disk {
                 name: Name(disk.name.clone()),
                 source: source.clone(),
-                read_only: read_only || source.is_made_once(),
+                read_only,
                 serial: disk.serial.clone(),
                 options: disk_options::options(&path, disk, review),
                 pci_address: disk
@@ -115,6 +119,19 @@ fn without_volume(path: &str, disk: &WireDisk, volumes: &[&str], review: &mut Re
     review.push(error.value(&disk.name).fix(format!("volumes: {names}")));
 }
 
+/// Options that a disk of an image may have and that change nothing for it.
+fn without_effect(path: &str, disk: &WireDisk, read_only: bool, review: &mut Review<'_>) {
+    if disk.shareable.unwrap_or(false) && !read_only {
+        let why =
+            "each guest writes to an overlay of its own over the image; share a hostDisk instead";
+        review.ignore(format!("{path}.shareable"), why);
+    }
+    if read_only && !disk.cache.is_empty() {
+        let why = "all guests read the image through the page cache of the node";
+        review.ignore(format!("{path}.cache"), why);
+    }
+}
+
 /// Whether the namespace may write to a file of the host that it may read.
 fn check_writing(source: &DiskSource, name: &str, volumes: &[&str], review: &mut Review<'_>) {
     let DiskSource::Host { path, .. } = source else {
@@ -130,6 +147,10 @@ fn check_writing(source: &DiskSource, name: &str, volumes: &[&str], review: &mut
 
 /// What a guest does without that expects a drive.
 const NO_DRIVE: &str = ": it is a read-only disk, so there is no /dev/sr0; mount it by its label, or find it by its serial";
+
+/// What a guest does without that expects a SCSI disk.
+const NO_SCSI_NAME: &str =
+    ": the guest has /dev/vda, not /dev/sda; find the disk by its label, UUID or serial";
 
 /// Longer lists are refused unread.
 fn lists_fit(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) -> bool {
@@ -184,7 +205,7 @@ fn target(path: &str, disk: &WireDisk, review: &mut Review<'_>) -> bool {
     if check_bus(path, "disk", &target.bus, review)
         && !["", "virtio"].contains(&target.bus.as_str())
     {
-        review.substitute(format!("{path}.disk.bus"), &target.bus, "bus", "");
+        review.substitute(format!("{path}.disk.bus"), &target.bus, "bus", NO_SCSI_NAME);
     }
     target.readonly
 }

@@ -8,15 +8,19 @@ use agent_domain::{
 use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
-/// Admits it with some members of `domain` replaced, on a node that has what it needs.
+/// Admits it with some members of `domain`, or `volumes`, replaced, on a node that has what it needs.
 pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
     let mut spec = json!({
         "memory": {"guest": "512Mi"},
         "firmware": {"kernelBoot": {"container": {"image": "dir:/images", "kernelPath": "/vmlinuz"}}},
         "devices": {"interfaces": [{"name": "net", "bridge": {}}]},
     });
+    let mut volumes = json!([{"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}]);
     for (member, value) in domain.as_object().unwrap() {
-        spec[member] = value.clone();
+        match member.as_str() {
+            "volumes" => volumes = value.clone(),
+            member => spec[member] = value.clone(),
+        }
     }
     let manifest = json!({
         "apiVersion": "kubevirt.io/v1",
@@ -25,7 +29,7 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
         "spec": {
             "domain": spec,
             "networks": [{"name": "net", "multus": {"networkName": "lan"}}],
-            "volumes": [{"name": "scratch", "emptyDisk": {"capacity": "1Gi"}}],
+            "volumes": volumes,
         },
     });
     let caps = NodeCaps {
