@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use integration::agent::{Agent, CONFIG, GuestSpec, LOG};
 use integration::commands::Commands;
 use integration::host::{self, Host};
@@ -192,6 +193,9 @@ if sys.argv[1] == "pre-cloud-init-iso":
     seed = request["cloudInit"]
     data = base64.b64decode(seed["userData"]).decode() + "# " + request["vmi"]["metadata"]["name"] + "\n"
     seed["userData"] = base64.b64encode(data.encode()).decode()
+    meta = json.loads(base64.b64decode(seed["metaData"]))
+    meta["seen-by"] = "a hook of " + meta.get("local-hostname", meta.get("hostname"))
+    seed["metaData"] = base64.b64encode(json.dumps(meta).encode()).decode()
     json.dump({"cloudInit": seed}, sys.stdout)
 "##;
 
@@ -208,17 +212,30 @@ fn programs_and_servers_change_what_cloud_init_is_given() -> anyhow::Result<()> 
     agent.start()?;
     let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: seed}\nstringData: {userdata: \"#cloud-config\\n\"}\n";
     agent.apply(secret)?;
-    let volumes = "  volumes:\n  - name: seed\n    cloudInitNoCloud: {secretRef: {name: seed}}\n";
+    let volumes = "  volumes:\n  - name: seed\n    cloudInitNoCloud: {secretRef: {name: seed}}\n  \
+        - name: drive\n    cloudInitConfigDrive: {secretRef: {name: seed}}\n";
     let manifest = GuestSpec::testguest("web", "tests=none then=tick").without_devices();
     agent.apply(&format!("{}{volumes}", manifest.manifest()))?;
     agent.wait_for_phase("web", "Running", PATIENCE)?;
     let uid = agent.value("web", ".metadata.uid")?;
-    let read = |file: &str| {
+    let read = |volume: &str, file: &str| {
         host.sh(&format!(
-            "isoinfo -R -x /{file} -i /var/lib/kvmlet/host/disks/{uid}/seed.iso"
+            "isoinfo -R -x /{file} -i /var/lib/kvmlet/host/disks/{uid}/{volume}.iso"
         ))
     };
-    assert_eq!(read("user-data")?, "#cloud-config\n# web\n");
-    assert_eq!(read("network-config")?, "network: from the peer");
+    assert_eq!(read("seed", "user-data")?, "#cloud-config\n# web\n");
+    assert_eq!(read("seed", "network-config")?, "network: from the peer");
+    let latest = "openstack/latest";
+    let user_data = read("drive", &format!("{latest}/user_data"))?;
+    assert_eq!(user_data, "#cloud-config\n# web\n");
+    // The server, which is asked after the program, hands the meta-data back.
+    for (volume, file, id) in [
+        ("seed", "meta-data", "instance-id"),
+        ("drive", "openstack/latest/meta_data.json", "instance_id"),
+    ] {
+        let meta: serde_json::Value = serde_json::from_str(&read(volume, file)?)?;
+        assert_eq!(meta["seen-by"], "a hook of web", "{meta}");
+        ensure!(meta[id].is_string(), "{meta}");
+    }
     Ok(())
 }

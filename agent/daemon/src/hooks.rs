@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use agent_domain::{Vmi, cloud_init_volumes, describe, with_cloud_init, with_machine};
-use agent_host::{HookPoint, hook_programs, run_hook_program};
-use agent_plan::{Action, Failure, FailureClass};
+use agent_domain::{DiskSource, Vmi, cloud_init_volumes, describe, with_cloud_init, with_machine};
+use agent_host::{HookPoint, hook_programs, meta_data, run_hook_program};
+use agent_plan::{Action, Failure, FailureClass, PciAddresses};
 use agent_sources::HookSocket;
 use proto_node::hooks::{
     CloudInit, OnDefineDomainRequest, OnDefineDomainResponse, PreCloudInitIsoRequest,
@@ -103,13 +103,17 @@ async fn define(
 pub(crate) async fn before_iso(
     action: &Action,
     settings: &Hooks,
-    object: &VirtualMachineInstance,
+    (object, addresses): (&VirtualMachineInstance, &PciAddresses),
     mut vmi: Vmi,
 ) -> Result<Vmi, Failure> {
     if !matches!(action, Action::ConfigureVmm { .. }) || cloud_init_volumes(&vmi).is_empty() {
         return Ok(vmi);
     }
-    for hook in hooks(settings).await? {
+    let hooks = hooks(settings).await?;
+    if !hooks.is_empty() {
+        fill_meta_data(&mut vmi, addresses)?;
+    }
+    for hook in hooks {
         // Each hook sees what those before it made of the volume.
         for cloud_init in cloud_init_volumes(&vmi) {
             let request = PreCloudInitIsoRequest {
@@ -127,6 +131,21 @@ pub(crate) async fn before_iso(
         }
     }
     Ok(vmi)
+}
+
+/// Has hooks see what is to be in the meta-data.
+fn fill_meta_data(vmi: &mut Vmi, addresses: &PciAddresses) -> Result<(), Failure> {
+    let of = vmi.clone();
+    for disk in &mut vmi.disks {
+        if let DiskSource::CloudInit(cloud_init) = &mut disk.source {
+            let bytes = meta_data(&of, addresses, cloud_init).map_err(|error| {
+                let name = disk.name.as_str();
+                failed(format!("the meta-data of volume {name:?}: {error}"))
+            })?;
+            cloud_init.meta_data = Some(bytes);
+        }
+    }
+    Ok(())
 }
 
 async fn pre_cloud_init_iso(

@@ -13,6 +13,8 @@ pub struct CloudInit {
     pub network_data: Option<CloudInitData>,
     /// Public keys for the default user, once the Secrets of the VMI's access credentials were read.
     pub public_keys: Vec<String>,
+    /// Meta-data as hooks have seen it, or changed it; `None`: what follows from the VMI.
+    pub meta_data: Option<Vec<u8>>,
 }
 
 /// Data sources of cloud-init.

@@ -35,12 +35,10 @@ impl ConfigVolume {
                 ["meta_data.json", "user_data", "network_data.json"],
             ),
         };
-        let meta_data = match source.kind {
-            CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi, source)),
-            CloudInitKind::ConfigDrive => {
-                serde_json::to_vec(&ConfigDriveMetaData::of(vmi, addresses, source))
-            }
-        }?;
+        let meta_data = match &source.meta_data {
+            Some(bytes) => bytes.clone(),
+            None => meta_data(vmi, addresses, source)?,
+        };
         let data = |source: &Option<CloudInitData>| match source {
             None => Vec::new(),
             Some(CloudInitData::Inline(bytes)) => bytes.clone(),
@@ -93,6 +91,20 @@ impl ConfigVolume {
         fs::rename(&draft, &path)?;
         File::open(&path)
     }
+}
+
+/// What cloud-init of a VMI's guest learns of it, as KubeVirt has it.
+///
+/// # Errors
+/// When it cannot be written as JSON.
+pub fn meta_data(vmi: &Vmi, addresses: &PciAddresses, source: &CloudInit) -> io::Result<Vec<u8>> {
+    let bytes = match source.kind {
+        CloudInitKind::NoCloud => serde_json::to_vec(&NoCloudMetaData::of(vmi, source)),
+        CloudInitKind::ConfigDrive => {
+            serde_json::to_vec(&ConfigDriveMetaData::of(vmi, addresses, source))
+        }
+    };
+    Ok(bytes?)
 }
 
 fn invalid(error: IsoError) -> io::Error {

@@ -54,6 +54,7 @@ mod work;
 mod zone;
 
 pub use config::{KnownPaths, LinuxHostConfig, NamedAddresses};
+pub use config_disks::meta_data;
 pub use container_disks::{
     ImportProgress, ImportStage, PullProgress, RemoveImageError, StoreUsage, StoredImage,
 };

@@ -33,7 +33,10 @@ impl<H: Host> Actor<H> {
             let asked = hooks::before(&carried_out, &node_hooks, &object, &vmi).await;
             let given = asked.and_then(|vmi| given::with_data(&agent, &carried_out, &object, vmi));
             let asked = match given {
-                Ok(vmi) => hooks::before_iso(&carried_out, &node_hooks, &object, vmi).await,
+                Ok(vmi) => {
+                    let known = (&object, &record.allocations.pci);
+                    hooks::before_iso(&carried_out, &node_hooks, known, vmi).await
+                }
                 Err(failure) => Err(failure),
             };
             let outcome = match asked {

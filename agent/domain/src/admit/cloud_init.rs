@@ -59,6 +59,7 @@ pub(super) fn cloud_init(
         user_data,
         network_data,
         public_keys: Vec::new(),
+        meta_data: None,
     })
 }
 

@@ -24,6 +24,7 @@ fn describe(disk: &Disk) -> Option<Wire> {
         volume: disk.name.to_string(),
         user_data: bytes(&cloud_init.user_data),
         network_data: bytes(&cloud_init.network_data),
+        meta_data: cloud_init.meta_data.clone().unwrap_or_default(),
     })
 }
 
@@ -45,6 +46,10 @@ pub fn with_cloud_init(vmi: &Vmi, volume: &str, changed: Wire) -> Result<Vmi, Fi
         {
             cloud_init.user_data = data(changed.user_data);
             cloud_init.network_data = data(changed.network_data);
+            // Hooks that know nothing of it leave it out; a volume always has it.
+            if !changed.meta_data.is_empty() {
+                cloud_init.meta_data = Some(changed.meta_data);
+            }
             break;
         }
     }

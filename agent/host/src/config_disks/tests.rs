@@ -25,6 +25,7 @@ fn meta_data(kind: CloudInitKind) -> Value {
         user_data: None,
         network_data: None,
         public_keys: Vec::new(),
+        meta_data: None,
     };
     let volume = ConfigVolume::of_cloud_init(&vmi, &addresses, &source).unwrap();
     serde_json::from_slice(&volume.files[0].1).unwrap()

@@ -89,6 +89,9 @@ pub struct CloudInit {
     /// Network data; base64 in JSON. May be changed.
     #[prost(bytes = "vec", tag = "3")]
     pub network_data: ::prost::alloc::vec::Vec<u8>,
+    /// Meta-data as KubeVirt makes it, a JSON object; base64 in JSON. May be changed; empty: as it was.
+    #[prost(bytes = "vec", tag = "4")]
+    pub meta_data: ::prost::alloc::vec::Vec<u8>,
 }
 impl ::prost::Name for CloudInit {
     const NAME: &'static str = "CloudInit";
