@@ -46,6 +46,16 @@ stringData: {userdata: "password: secret"}
 ---
 apiVersion: v1
 kind: Secret
+metadata: {name: links}
+stringData: {networkData: '{"links": []}'}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: product}
+stringData: {Unattend.xml: "<key/>"}
+---
+apiVersion: v1
+kind: Secret
 metadata: {name: owners}
 stringData:
   alice: "ssh-ed25519 AAAAalice alice@example\n"
@@ -81,9 +91,11 @@ const VOLUMES: &str = r#"      capacity: 16Mi
       secretRef: {name: seed}
       networkDataBase64: dmVyc2lvbjogMgo=
   - name: drive
-    cloudInitConfigDrive: {userDataBase64: IyEvYmluL3NoCg==}
+    cloudInitConfigDrive:
+      userDataBase64: IyEvYmluL3NoCg==
+      networkDataSecretRef: {name: links}
   - name: app
-    configMap: {name: app}
+    configMap: {name: app, volumeLabel: APP}
   - name: keys
     secret: {secretName: owners, volumeLabel: KEYS}
   - name: answers
@@ -92,6 +104,7 @@ const VOLUMES: &str = r#"      capacity: 16Mi
     serviceAccount: {serviceAccountName: robot}
   - name: meta
     downwardAPI:
+      volumeLabel: META
       fields:
       - path: labels
         fieldRef: {fieldPath: metadata.labels}
@@ -99,7 +112,11 @@ const VOLUMES: &str = r#"      capacity: 16Mi
         fieldRef: {fieldPath: "metadata.labels['team']"}
       - path: of/name
         fieldRef: {fieldPath: metadata.name}
+  - name: unattend
+    sysprep: {secret: {name: product}}
   - name: image
+    containerDisk: {image: "oci:IMAGES/layout/layout"}
+  - name: again
     containerDisk: {image: "oci:IMAGES/layout/layout"}
   - name: file
     hostDisk: {path: /var/lib/kvmlet/disks/default/file.img, type: DiskOrCreate, capacity: 2Mi}
@@ -131,6 +148,9 @@ pub(crate) fn with_volumes(manifest: &str) -> String {
         disk: {bus: scsi}
       - name: file
         serial: S-FILE
+      - name: again
+        serial: S-AGAIN
+        disk: {readonly: true}
 ";
     manifest
         .replacen(
@@ -196,7 +216,7 @@ fn for_cloud_init(uuid: &str, nic: (&str, &str)) -> [Made; 2] {
     );
     [
         made(
-            ("seed", "vdf"),
+            ("seed", "vdg"),
             "cidata",
             &[
                 ("meta-data", &no_cloud),
@@ -205,10 +225,11 @@ fn for_cloud_init(uuid: &str, nic: (&str, &str)) -> [Made; 2] {
             ],
         ),
         made(
-            ("drive", "vdg"),
+            ("drive", "vdh"),
             "config-2",
             &[
                 ("openstack/latest/meta_data.json", &drive),
+                ("openstack/latest/network_data.json", r#"{"links": []}"#),
                 ("openstack/latest/user_data", "#!/bin/sh"),
             ],
         ),
@@ -216,7 +237,7 @@ fn for_cloud_init(uuid: &str, nic: (&str, &str)) -> [Made; 2] {
 }
 
 /// Data of other objects, and metadata. The disks that the manifest names come first.
-fn of_objects() -> [Made; 5] {
+fn of_objects() -> [Made; 6] {
     let keys = [
         ("alice", "ssh-ed25519 AAAAalice"),
         ("bob", "ssh-ed25519 AAAAbob"),
@@ -232,15 +253,20 @@ fn of_objects() -> [Made; 5] {
         ("of/team", "infra"),
     ];
     [
-        made(("app", "vdb"), "cfgdata", &[("app.conf", "colour = blue")]),
+        made(("app", "vdb"), "APP", &[("app.conf", "colour = blue")]),
         made(("keys", "vdc"), "KEYS", &keys),
         made(
-            ("answers", "vdh"),
+            ("answers", "vdi"),
             "unattendCD",
             &[("autounattend.xml", "<unattend/>")],
         ),
-        made(("account", "vdi"), "cfgdata", &account),
-        made(("meta", "vdj"), "cfgdata", &meta),
+        made(("account", "vdj"), "cfgdata", &account),
+        made(("meta", "vdk"), "META", &meta),
+        made(
+            ("unattend", "vdl"),
+            "unattendCD",
+            &[("Unattend.xml", "<key/>")],
+        ),
     ]
 }
 
@@ -306,13 +332,14 @@ fn try_disks(
     answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
     let told = answer(
-        "for disk in vda vdd vde; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
+        "for disk in vda vdd vde vdf; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
          $(blockdev --getro /dev/$disk) $(cat /sys/block/$disk/serial)=\"; done",
     )?;
     for words in [
         format!("vda {} 0 S1=", 16 << 20),
         format!("vdd {} 0 S-IMAGE=", IMAGE_MIB << 20),
         format!("vde {} 0 S-FILE=", 2 << 20),
+        format!("vdf {} 1 S-AGAIN=", IMAGE_MIB << 20),
     ] {
         ensure!(told.contains(&words), "{words} is not in {told}");
     }
@@ -335,6 +362,13 @@ fn try_disks(
     )?;
     ensure!(told.contains(IMAGE_TEXT), "{told}");
     ensure!(told.contains("writtenwritten"), "{told}");
+    // Nobody writes to the image itself, not even over a disk that is read-only.
+    let told = answer(
+        "dd if=/dev/zero of=/dev/vdf bs=512 count=1 conv=notrunc 2>/dev/null || echo REFUSED$((1+1)); head -c 18 /dev/vdf",
+    )?;
+    for words in ["REFUSED2", IMAGE_TEXT] {
+        ensure!(told.contains(words), "{words} is not in {told}");
+    }
     let host = node.sh(
         "head -c 7 /var/lib/kvmlet/disks/default/file.img; head -c 18 /var/lib/kvmlet/host/images/sha256/*.raw",
     )?;
