@@ -1,5 +1,6 @@
 //! `kvmctl ssh` and `kvmctl scp`: the local programs, connected to the guest through the agent as `virtctl` does it.
 
+mod host_key;
 mod wait;
 
 use std::os::unix::process::CommandExt;
@@ -7,6 +8,7 @@ use std::process::Command;
 
 use crate::agent_address::AgentAddress;
 use crate::args::{Scp, Ssh, SshOptions};
+use crate::client::Client;
 use crate::failure::Failure;
 use crate::guest::Guest;
 use crate::scope::Scope;
@@ -15,8 +17,7 @@ use crate::scope::Scope;
 pub async fn ssh(scope: &Scope, args: &Ssh) -> Result<(), Failure> {
     let (user, guest) = login(scope, &args.target)?;
     let user = user.or_else(|| user_of(&args.options));
-    wait::until_answered(scope, &guest, &args.options).await?;
-    let mut command = local(scope, "ssh", &guest, &args.options)?;
+    let mut command = local(scope, "ssh", &guest, &args.options).await?;
     command.arg("--").arg(host(user.as_deref(), &guest));
     command.args(&args.command);
     Err(run(command, "ssh"))
@@ -27,8 +28,7 @@ pub async fn scp(scope: &Scope, args: &Scp) -> Result<(), Failure> {
     let copy = Copy::parse(&args.source, &args.destination)?;
     let (user, guest) = login(scope, copy.target)?;
     let user = user.or_else(|| user_of(&args.options));
-    wait::until_answered(scope, &guest, &args.options).await?;
-    let mut command = local(scope, "scp", &guest, &args.options)?;
+    let mut command = local(scope, "scp", &guest, &args.options).await?;
     if args.recursive {
         command.arg("-r");
     }
@@ -120,13 +120,15 @@ fn host(user: Option<&str>, guest: &Guest) -> String {
     )
 }
 
-/// The local program with the options that both have.
-fn local(
+/// The local program with the options that both have, once the guest answers.
+async fn local(
     scope: &Scope,
     program: &str,
     guest: &Guest,
     options: &SshOptions,
 ) -> Result<Command, Failure> {
+    let mut client = Client::new(scope)?;
+    wait::until_answered(scope, &mut client, guest, options).await?;
     let own = std::env::current_exe()
         .map_err(|error| Failure::refused(format!("this program is not found: {error}")))?;
     let mut words = vec![own.display().to_string()];
@@ -141,6 +143,14 @@ fn local(
         command.args(["-o", &format!("UserKnownHostsFile={file}")]);
     }
     command.args(&options.local_ssh_opts);
+    // Of an option that is given twice ssh takes the first: what the user says goes before.
+    let vmi = host_key::vmi_of(&mut client, guest).await;
+    if let Some(suffix) = vmi.as_ref().and_then(host_key::suffix) {
+        command.args([
+            "-o",
+            &format!("HostKeyAlias={}.{suffix}", host(None, guest)),
+        ]);
+    }
     if let Some(file) = &options.identity_file {
         command.args(["-i", file]);
     }

@@ -15,9 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// How long one that is to stay down is looked at.
 const WATCHED: Duration = Duration::from_secs(20);
 
-/// A new guest of an image has keys of its own.
-const LOG_IN: &str = "kvmctl ssh -i k -t '-o StrictHostKeyChecking=no' -t '-o UserKnownHostsFile=/dev/null' \
-                      -t '-o LogLevel=ERROR' --wait";
+/// A new guest of an image has a host key of its own, and is taken for a new one; each that is known is checked.
+const LOG_IN: &str =
+    "kvmctl ssh -i k -t '-o StrictHostKeyChecking=accept-new' -t '-o LogLevel=ERROR' --wait";
 /// A guest that boots may let in somebody whom it then keeps waiting.
 const HURRY: &str = "timeout 100";
 const DISK: &str = "/var/lib/kvmlet/disks/default/data.img";

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proto_node::node::object::Kind;
 use proto_node::node::port_forward_response::Body as Reply;
-use proto_node::node::{GetObjectRequest, GetRequest, ObjectName};
+use proto_node::node::{GetObjectRequest, ObjectName};
 use proto_node::{FailureReason, failure_reason};
 use serde_json::Value;
 use tonic::Status;
@@ -18,7 +18,9 @@ use crate::port_forward::ports::{Ports, Protocol};
 use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
-use crate::state::{as_vmi, ended, strategy};
+use crate::state::{ended, strategy};
+
+use super::host_key::vmi_of;
 
 /// Kind in manifests.
 const MACHINE: &str = "VirtualMachine";
@@ -45,6 +47,7 @@ struct Waiting<'a> {
 /// Returns when something answers on the port, and tells what it waits for until then.
 pub async fn until_answered(
     scope: &Scope,
+    client: &mut Client,
     guest: &Guest,
     options: &SshOptions,
 ) -> Result<(), Failure> {
@@ -66,11 +69,10 @@ pub async fn until_answered(
         is_reached: false,
         has_interface: false,
     };
-    let mut client = Client::new(scope)?;
     let start = Instant::now();
     let mut last = String::new();
     loop {
-        let Some(why) = waiting.attempt(&mut client).await? else {
+        let Some(why) = waiting.attempt(client).await? else {
             if !last.is_empty() {
                 let seconds = start.elapsed().as_secs_f64();
                 note(&format!("{guest} answers after {seconds:.1} s"));
@@ -146,16 +148,8 @@ impl Waiting<'_> {
         if self.has_interface {
             return Ok(());
         }
-        let request = GetRequest {
-            kind: Resource::Vmi.kind().to_owned(),
-            namespace: self.guest.namespace.clone(),
-            name: self.guest.name.clone(),
-        };
-        // A machine that is about to start has no VMI yet.
-        let Ok(object) = client.get(request).await else {
-            return Ok(());
-        };
-        let spec = as_vmi(&object).and_then(|vmi| vmi.spec.as_ref());
+        let vmi = vmi_of(client, self.guest).await;
+        let spec = vmi.as_ref().and_then(|vmi| vmi.spec.as_ref());
         let devices = spec.and_then(|spec| spec.domain.as_ref()?.devices.as_ref());
         let Some(devices) = devices else {
             return Ok(());

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use proto_node::vmi::{Devices, VirtualMachineInstance};
+use proto_node::vmi::{ContainerDiskSource, Devices, Disk, VirtualMachineInstance, Volume};
 
 use crate::support::Agent;
 use crate::support::output::{code, err, out, with_web};
@@ -75,6 +75,45 @@ fn ssh_is_given_a_way_through_the_agent() {
     ] {
         assert!(read.lines().any(|read| read == line), "{line}:\n{read}");
     }
+}
+
+#[test]
+fn the_host_key_of_a_guest_that_is_made_anew_is_looked_up_by_the_vmis_uid() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    with_web(&agent);
+    let programs = programs();
+    let alias = |options: &[&str]| {
+        let args = [
+            &["ssh", "-p", "2", "-c", "true"],
+            options,
+            &["vmi/web/team"],
+        ]
+        .concat();
+        let output = run(&agent, programs.path(), &args);
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+        let read = out(&output);
+        assert!(read.lines().any(|it| it == "hostname vmi.web.team"));
+        let alias = |line: &str| line.strip_prefix("hostkeyalias ").map(str::to_owned);
+        read.lines().find_map(alias)
+    };
+    assert_eq!(alias(&[]), None);
+    agent.touch("web", |vmi| {
+        let name = || "root".to_owned();
+        devices(vmi).disks.push(Disk {
+            name: name(),
+            ..Disk::default()
+        });
+        let spec = vmi.spec.get_or_insert_default();
+        spec.volumes.push(Volume {
+            name: name(),
+            container_disk: Some(ContainerDiskSource::default()),
+            ..Volume::default()
+        });
+    });
+    assert_eq!(alias(&[]).as_deref(), Some("vmi.web.team.uid"));
+    let own = ["-t", "-o HostKeyAlias=web"];
+    assert_eq!(alias(&own).as_deref(), Some("web"));
 }
 
 #[test]
