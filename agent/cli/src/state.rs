@@ -35,6 +35,17 @@ pub fn strategy(machine: &Value) -> String {
     }
 }
 
+/// What starts a machine that is at rest. The agent refuses to start one by hand that was to run once.
+pub fn way_to_start(strategy: &str, name: &str, option: &str) -> String {
+    match strategy {
+        "Once" => format!(
+            "its guest has run, and another strategy runs it again: `kvmctl patch vm {name}{option} -p \
+             '{{\"spec\":{{\"runStrategy\":\"Always\"}}}}'`"
+        ),
+        _ => format!("`kvmctl start vm {name}{option}` starts it"),
+    }
+}
+
 /// A condition of a VMI.
 pub fn condition<'a>(
     status: &'a VirtualMachineInstanceStatus,
@@ -84,6 +95,10 @@ pub fn ended(vmi: &VirtualMachineInstance, option: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use agent_objects::{Kinds, MachineWish, change_state};
+    use proto_node::object::VMI_KIND;
+    use serde_json::json;
+
     use super::*;
 
     fn vmi(phase: &str, conditions: &[[&str; 4]]) -> VirtualMachineInstance {
@@ -137,5 +152,34 @@ mod tests {
         let wanted = "phase Failed, GuestPanicked; `kvmctl why web -n prod` says more";
         assert_eq!(failed.as_deref(), Some(wanted));
         assert_eq!(ended(&vmi("Running", &[]), ""), None);
+    }
+
+    #[test]
+    fn no_start_is_proposed_that_the_agent_refuses() {
+        for strategy in ["Halted", "Manual", "RerunOnFailure", "Once"] {
+            let machine = json!({
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+                "metadata": {"name": "web", "namespace": "default"},
+                "spec": {"runStrategy": strategy, "template": {"spec": {"domain": {"devices": {}}}}},
+                "status": {"printableStatus": "Stopped", "runStrategy": strategy},
+            });
+            let vmi = json!({
+                "apiVersion": "kubevirt.io/v1", "kind": VMI_KIND,
+                "metadata": {"name": "web", "namespace": "default", "uid": "u"},
+                "spec": {"domain": {"devices": {}}},
+                "status": {"phase": "Succeeded"},
+            });
+            let read = |value| Kinds::this_release().read(value).unwrap().1;
+            let (machine, vmi) = (read(machine), read(vmi));
+            let wish = MachineWish::Start { paused: false };
+            let is_started = change_state(&machine, Some(&vmi), wish).is_ok();
+            let way = way_to_start(strategy, "web", " -n team");
+            let proposes = way.contains("`kvmctl start vm web -n team`");
+            assert_eq!(proposes, is_started, "{strategy}: {way}");
+        }
+        let way = way_to_start("Once", "web", "");
+        let patch = way.split('\'').nth(1).unwrap();
+        let patch: Value = serde_json::from_str(patch).unwrap();
+        assert_eq!(patch, json!({"spec": {"runStrategy": "Always"}}));
     }
 }

@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::failure::Failure;
 use crate::objects;
 use crate::resource::Resource;
-use crate::state::strategy;
+use crate::state::{strategy, way_to_start};
 use crate::text::text;
 
 /// Kind in manifests.
@@ -86,7 +86,8 @@ pub async fn wait_ready(
     let name = &id.name;
     match outcome {
         Look::Stays(strategy) => steps.view.end(&format!(
-            "is not started, as its run strategy {strategy} says; `kvmctl start vm {name}{option}` starts it"
+            "is not started, as its run strategy {strategy} says; {}",
+            way_to_start(&strategy, name, option)
         )),
         Look::Waiting | Look::Ready => {
             let seconds = steps.view.seconds();
@@ -104,8 +105,14 @@ fn look(object: &Value) -> Result<Look, Failure> {
     let state = text(object, "/status/printableStatus");
     let is_asked = object.pointer("/status/stateChangeRequests").is_some();
     let is_created = object.pointer("/status/created") == Some(&Value::Bool(true));
+    let is_at_rest = !is_created && !is_asked;
+    // The node has recorded the strategy, so it does not start the machine for being new to it.
+    let is_recorded = text(object, "/status/runStrategy") == strategy;
     match strategy.as_str() {
-        "Halted" | "Manual" if !is_created && !is_asked => Ok(Look::Stays(strategy)),
+        "Halted" | "Manual" if is_at_rest => Ok(Look::Stays(strategy)),
+        "Once" | "RerunOnFailure" if is_at_rest && is_recorded && state == "Stopped" => {
+            Ok(Look::Stays(strategy))
+        }
         // Its one guest, or the last one that was wanted, has ended already.
         "Once" | "RerunOnFailure" if is_created && state == "Stopped" => {
             let name = text(object, "/metadata/name");
@@ -263,12 +270,15 @@ mod tests {
 
     use super::*;
 
+    /// A machine's strategy with the one that was recorded behind a slash.
     fn machine(strategy: &str, state: &str, is_created: bool, ready: &str) -> Value {
+        let (strategy, recorded) = strategy.split_once('/').unwrap_or((strategy, ""));
         json!({
             "metadata": {"name": "dev"},
             "spec": {"runStrategy": strategy},
             "status": {
                 "printableStatus": state,
+                "runStrategy": recorded,
                 "created": is_created,
                 "conditions": [
                     {"type": "Ready", "status": ready},
@@ -296,7 +306,30 @@ mod tests {
             ("Manual", "Stopped", false, "False", "stays"),
             ("Manual", "Starting", true, "False", "waiting"),
             ("RerunOnFailure", "Stopped", false, "False", "waiting"),
-            ("Once", "Stopped", true, "False", "over"),
+            (
+                "RerunOnFailure/Halted",
+                "Stopped",
+                false,
+                "False",
+                "waiting",
+            ),
+            (
+                "RerunOnFailure/RerunOnFailure",
+                "Stopped",
+                false,
+                "False",
+                "stays",
+            ),
+            (
+                "RerunOnFailure/RerunOnFailure",
+                "CrashLoopBackOff",
+                false,
+                "False",
+                "waiting",
+            ),
+            ("Once/Always", "Stopped", false, "False", "waiting"),
+            ("Once/Once", "Stopped", false, "False", "stays"),
+            ("Once/Once", "Stopped", true, "False", "over"),
         ] {
             assert_eq!(
                 of(strategy, state, is_created, ready),

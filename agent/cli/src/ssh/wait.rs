@@ -18,7 +18,7 @@ use crate::port_forward::ports::{Ports, Protocol};
 use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
-use crate::state::{ended, strategy};
+use crate::state::{ended, strategy, way_to_start};
 
 use super::host_key::vmi_of;
 
@@ -229,17 +229,6 @@ impl Waiting<'_> {
     }
 }
 
-/// What starts a machine that is at rest. The agent refuses to start one by hand that was to run once.
-fn way_to_start(strategy: &str, name: &str, option: &str) -> String {
-    match strategy {
-        "Once" => format!(
-            "its guest has run, and another strategy runs it again: `kvmctl patch vm {name}{option} -p \
-             '{{\"spec\":{{\"runStrategy\":\"Always\"}}}}'`"
-        ),
-        _ => format!("`kvmctl start vm {name}{option}` starts it"),
-    }
-}
-
 /// What the conditions of a machine say of what it lacks.
 fn because(machine: &Value) -> String {
     let conditions = machine
@@ -255,41 +244,4 @@ fn because(machine: &Value) -> String {
         (is_reason && !message.is_empty()).then(|| format!(": {message}"))
     });
     reason.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use agent_objects::{Kinds, MachineWish, change_state};
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn no_start_is_proposed_that_the_agent_refuses() {
-        for strategy in ["Halted", "Manual", "RerunOnFailure", "Once"] {
-            let machine = json!({
-                "apiVersion": "kubevirt.io/v1", "kind": MACHINE,
-                "metadata": {"name": "web", "namespace": "default"},
-                "spec": {"runStrategy": strategy, "template": {"spec": {"domain": {"devices": {}}}}},
-                "status": {"printableStatus": "Stopped", "runStrategy": strategy},
-            });
-            let vmi = json!({
-                "apiVersion": "kubevirt.io/v1", "kind": Resource::Vmi.kind(),
-                "metadata": {"name": "web", "namespace": "default", "uid": "u"},
-                "spec": {"domain": {"devices": {}}},
-                "status": {"phase": "Succeeded"},
-            });
-            let read = |value| Kinds::this_release().read(value).unwrap().1;
-            let (machine, vmi) = (read(machine), read(vmi));
-            let wish = MachineWish::Start { paused: false };
-            let is_started = change_state(&machine, Some(&vmi), wish).is_ok();
-            let way = way_to_start(strategy, "web", " -n team");
-            let proposes = way.contains("`kvmctl start vm web -n team`");
-            assert_eq!(proposes, is_started, "{strategy}: {way}");
-        }
-        let way = way_to_start("Once", "web", "");
-        let patch = way.split('\'').nth(1).unwrap();
-        let patch: Value = serde_json::from_str(patch).unwrap();
-        assert_eq!(patch, json!({"spec": {"runStrategy": "Always"}}));
-    }
 }
