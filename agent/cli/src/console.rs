@@ -19,6 +19,8 @@ use crate::args::Console;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::follow::{self, Key, not_found};
+use crate::machines;
+use crate::no_guest;
 use crate::output::{note, write_all};
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
@@ -35,7 +37,7 @@ const ATTEMPTS: u32 = 1500;
 pub async fn run(scope: &Scope, args: Console) -> Result<(), Failure> {
     let key = key(scope, &args)?;
     let mut client = Client::new(scope)?;
-    wait_running(&mut client, &key, args.timeout).await?;
+    wait_running(&mut client, scope, &key, &args).await?;
     let raw = RawMode::enter()?;
     let mut session = Session {
         key,
@@ -69,10 +71,19 @@ fn key(scope: &Scope, args: &Console) -> Result<Key, Failure> {
 }
 
 /// Waits for a guest that is still being started.
-async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Result<(), Failure> {
+async fn wait_running(
+    client: &mut Client,
+    scope: &Scope,
+    key: &Key,
+    args: &Console,
+) -> Result<(), Failure> {
     let mut is_noted = false;
-    follow::until(client, key, timeout, "the guest to run", |object| {
-        let vmi = object.and_then(as_vmi).ok_or_else(|| not_found(key))?;
+    let mut is_missing = false;
+    let waited = follow::until(client, key, args.timeout, "the guest to run", |object| {
+        let Some(vmi) = object.and_then(as_vmi) else {
+            is_missing = true;
+            return Err(not_found(key));
+        };
         if let Some(over) = ended(vmi, &key.option) {
             return Err(Failure::refused(format!(
                 "{} has ended: {over}",
@@ -86,8 +97,15 @@ async fn wait_running(client: &mut Client, key: &Key, timeout: Duration) -> Resu
             is_noted = true;
         }
         Ok(running)
-    })
-    .await
+    });
+    match waited.await {
+        Err(_)
+            if is_missing && machines::typed_names(std::slice::from_ref(&args.name))?.is_some() =>
+        {
+            Err(no_guest::why(client, scope, &key.name).await)
+        }
+        waited => waited,
+    }
 }
 
 /// One person's or script's attachment.

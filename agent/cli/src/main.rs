@@ -40,6 +40,7 @@ mod machines;
 mod maintenance;
 mod misses;
 mod names;
+mod no_guest;
 mod objects;
 mod output;
 mod port_forward;

@@ -1,12 +1,14 @@
 //! `kvmctl pause`, `unpause`, `soft-reboot`, `reset` and `stop`.
 
 use proto_node::node::{StopRequest, VerbRequest, VerbResponse};
+use proto_node::{FailureReason, failure_reason};
 
 use crate::args::{GuestVerb, Stop};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::machines;
 use crate::misses::Misses;
+use crate::no_guest;
 use crate::output::print_line;
 use crate::resource::{Resource, vmi_names};
 use crate::scope::Scope;
@@ -90,9 +92,16 @@ async fn send_verb(
         dry_run: args.dry_run.is_on,
         ..VerbRequest::default()
     };
-    ask(client, verb, request).await.map_err(|status| {
-        Failure::of_status(&status, Resource::Vmi.kind(), name, client.address())
-    })?;
+    if let Err(status) = ask(client, verb, request).await {
+        let is_missing = failure_reason(&status) == Some(FailureReason::NotFound);
+        return Err(
+            if is_missing && machines::typed_names(&args.what)?.is_some() {
+                no_guest::why(client, scope, name).await
+            } else {
+                Failure::of_status(&status, Resource::Vmi.kind(), name, client.address())
+            },
+        );
+    }
     let dry = args.dry_run.said();
     print_line(&format!("VMI {name} was scheduled to {}{dry}", verb.name()))
 }

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use proto_node::node::object::Kind;
 use proto_node::node::port_forward_response::Body as Reply;
-use proto_node::node::{GetObjectRequest, ObjectName};
 use proto_node::{FailureReason, failure_reason};
 use serde_json::Value;
 use tonic::Status;
@@ -13,6 +12,7 @@ use crate::args::SshOptions;
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
 use crate::guest::Guest;
+use crate::no_guest;
 use crate::output::note;
 use crate::port_forward::ports::{Ports, Protocol};
 use crate::port_forward::{Key, Target};
@@ -21,9 +21,6 @@ use crate::scope::Scope;
 use crate::state::{ended, strategy, way_to_start};
 
 use super::host_key::vmi_of;
-
-/// Kind in manifests.
-const MACHINE: &str = "VirtualMachine";
 
 /// Between attempts.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -177,17 +174,7 @@ impl Waiting<'_> {
         let Guest {
             name, namespace, ..
         } = self.guest;
-        let request = GetObjectRequest {
-            name: Some(ObjectName {
-                kind: MACHINE.to_owned(),
-                namespace: namespace.clone(),
-                name: name.clone(),
-            }),
-        };
-        let answer = client.objects().get_object(request).await;
-        let answer = answer
-            .map_err(|status| Failure::of_status(&status, MACHINE, name, client.address()))?;
-        let machine = crate::objects::json::read(&answer.into_inner().object)?;
+        let machine = no_guest::machine(client, namespace, name).await?;
         let text = |path: &str| machine.pointer(path).and_then(Value::as_str).unwrap_or("");
         let state = text("/status/printableStatus");
         let strategy = strategy(&machine);

@@ -2,6 +2,8 @@
 
 use std::process::Stdio;
 
+use serde_json::json;
+
 use crate::support::Agent;
 use crate::support::output::{WEB, code, err, out, with_web, write};
 
@@ -74,6 +76,52 @@ fn one_guest_that_refuses_does_not_stop_the_others() {
         agent.requests(),
         wanted.map(|what| format!("default web: {what}"))
     );
+}
+
+#[test]
+fn a_machine_without_a_guest_is_asked_for_by_its_own_name() {
+    let agent = Agent::new();
+    let _server = agent.serve();
+    let keep = |name: &str, strategy: &str, state: &str| {
+        agent.keep(&json!({
+            "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": strategy},
+            "status": {"printableStatus": state},
+        }));
+    };
+    keep("dev", "Halted", "Stopped");
+    keep("manual", "Manual", "Stopped");
+    keep("soon", "Always", "CrashLoopBackOff");
+    let halted = "error: VirtualMachine dev is not set to run: `kvmctl start vm dev` starts it\n";
+    for (args, wanted) in [
+        (&["pause", "vm", "dev"][..], halted),
+        (&["unpause", "vm/dev"], halted),
+        (&["reset", "vm/dev"], halted),
+        (&["soft-reboot", "vm/dev"], halted),
+        (&["console", "vm/dev"], halted),
+        (
+            &["pause", "vm/manual"],
+            "error: VirtualMachine manual has no guest (Stopped, run strategy Manual): `kvmctl start vm manual` starts it\n",
+        ),
+        (
+            &["console", "vm/soon"],
+            "error: VirtualMachine soon has no guest at present (CrashLoopBackOff, run strategy Always): `kvmctl why vm/soon` says \
+             more\n",
+        ),
+        (
+            &["pause", "vm/none"],
+            "Error from server (NotFound): VirtualMachine \"none\" not found in namespace \"default\"\n",
+        ),
+        (
+            &["pause", "vmi/dev"],
+            "Error from server (NotFound): \"dev\" not found\n",
+        ),
+    ] {
+        let output = agent.kvmctl(args);
+        let said = (code(&output), err(&output));
+        assert_eq!(said, (1, wanted.to_owned()), "{args:?}");
+    }
 }
 
 #[test]

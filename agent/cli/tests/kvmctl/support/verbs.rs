@@ -22,12 +22,12 @@ impl Agent {
             .unwrap()
             .objects
             .get(&request.name)
-            .is_some_and(|vmi| {
+            .map(|vmi| {
                 conditions(vmi)
                     .iter()
                     .any(|condition| condition.r#type == "Paused")
             });
-        if is_paused == paused {
+        if is_paused == Some(paused) {
             return Err(failure(FailureReason::Conflict, "it is so already"));
         }
         let answer =
