@@ -90,21 +90,21 @@ pub async fn start(scope: &Scope, args: &Start) -> Result<(), Failure> {
 
 /// `kvmctl restart`.
 pub async fn restart(scope: &Scope, args: &Restart) -> Result<(), Failure> {
-    let grace = match (args.force, args.grace_period) {
-        (false, None) => None,
-        (true, None | Some(0)) => Some(0),
-        (false, Some(_)) => {
-            let text = "--grace-period goes with --force only, and must be 0 then".to_owned();
-            return Err(Failure::Usage(text));
-        }
-        (true, Some(_)) => {
-            return Err(Failure::Usage(
-                "--force is --grace-period 0: leave one of them out".to_owned(),
-            ));
-        }
-    };
+    let grace = grace_of_restart(args)?;
     let wish = Wish::Restart { grace };
     change_all(scope, &names(&args.what)?, wish, &args.dry_run).await
+}
+
+/// How long the guest gets when its machine is restarted by force: the agent judges it.
+fn grace_of_restart(args: &Restart) -> Result<Option<i64>, Failure> {
+    match (args.force, args.grace_period) {
+        (false, None) => Ok(None),
+        (true, seconds) => Ok(Some(seconds.unwrap_or(0))),
+        // In the words of virtctl.
+        (false, Some(_)) => Err(Failure::Usage(
+            "Must both use --force=true and set --grace-period.".to_owned(),
+        )),
+    }
 }
 
 /// Changes every named machine; one that does not fit does not keep the others from being changed.
@@ -179,7 +179,12 @@ pub async fn exists(client: &mut Client, scope: &Scope, name: &str) -> Result<bo
 
 #[cfg(test)]
 mod tests {
+    use agent_objects::{Kinds, MachineWish, change_state};
+    use clap::Parser;
+    use serde_json::json;
+
     use super::*;
+    use crate::args::{Cli, Command};
 
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
@@ -203,5 +208,56 @@ mod tests {
         }
         assert_eq!(names(&words("web vm")).ok(), Some(words("web vm")));
         assert!(names(&words("vmi/web")).is_err());
+    }
+
+    #[test]
+    fn a_restart_by_force_is_refused_as_kubevirt_refuses_it() {
+        let machine = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": KIND,
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}},
+        });
+        let machine = Kinds::this_release().read(machine).unwrap().1;
+        // What the client says of it, and else the agent; the end is that there is no VMI.
+        let refused = |options: &str| {
+            let typed = format!("kvmctl restart web {options}");
+            let Ok(Cli {
+                command: Command::Restart(args),
+                ..
+            }) = Cli::try_parse_from(typed.split_whitespace())
+            else {
+                panic!("{typed} is not taken");
+            };
+            match grace_of_restart(&args) {
+                Err(failure) => failure.to_string(),
+                Ok(grace) => change_state(&machine, None, MachineWish::Restart { grace })
+                    .unwrap_err()
+                    .to_string(),
+            }
+        };
+        let fits = "VM is not running: Halted";
+        for (options, wanted) in [
+            ("", fits),
+            ("--force", fits),
+            ("--force --grace-period 0", fits),
+            (
+                "--force --grace-period 5",
+                "For force restart, only gracePeriod=0 is supported for now",
+            ),
+            (
+                "--force --grace-period=-1",
+                "gracePeriod has to be greater or equal to 0",
+            ),
+            (
+                "--grace-period 5",
+                "error: Must both use --force=true and set --grace-period.",
+            ),
+            (
+                "--grace-period 0",
+                "error: Must both use --force=true and set --grace-period.",
+            ),
+        ] {
+            assert_eq!(refused(options), wanted, "{options}");
+        }
     }
 }
