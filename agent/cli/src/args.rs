@@ -40,7 +40,7 @@ use crate::later::Later;
 use crate::output::OutputFormat;
 use crate::output::gotemplate::GoTemplate;
 use crate::scope::Scope;
-use crate::time::parse_duration;
+use crate::time::{parse_duration, parse_minutes};
 use crate::wait_goal::Goal;
 
 /// Virtual machines on this node.
@@ -179,7 +179,7 @@ pub enum Command {
 /// A guest.
 #[derive(Args)]
 pub struct GuestName {
-    /// Name of the VMI, which is that of its VirtualMachine
+    /// Name of the VMI, which is that of its VirtualMachine; vm/NAME and vmi/NAME work too
     #[arg(value_name = "NAME")]
     pub name: String,
 }
@@ -396,8 +396,8 @@ pub struct Console {
     /// First print the kept output of the guest
     #[arg(long)]
     pub replay: bool,
-    /// How long to wait for the guest to run
-    #[arg(long, value_parser = parse_duration, default_value = "5m", value_name = "DURATION")]
+    /// How long to wait for the guest to run; a bare number counts minutes
+    #[arg(long, value_parser = parse_minutes, default_value = "5m", value_name = "DURATION")]
     pub timeout: Duration,
     /// When standard input is no terminal and has ended: leave once the guest printed nothing for so long
     #[arg(long, value_parser = parse_duration, default_value = "1s", value_name = "DURATION")]

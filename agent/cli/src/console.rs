@@ -22,7 +22,7 @@ use crate::follow::{self, Key, not_found};
 use crate::machines;
 use crate::no_guest;
 use crate::output::{note, write_all};
-use crate::resource::{Resource, vmi_names};
+use crate::resource::{Resource, vmi_name};
 use crate::scope::Scope;
 use crate::state::{as_vmi, ended};
 use crate::terminal::{RawMode, stdin_bytes};
@@ -59,13 +59,8 @@ pub async fn run(scope: &Scope, args: Console) -> Result<(), Failure> {
 }
 
 fn key(scope: &Scope, args: &Console) -> Result<Key, Failure> {
-    let name = if args.name.contains('/') {
-        let names = vmi_names(std::slice::from_ref(&args.name))
-            .map_err(|_| Failure::Usage(format!("{:?} has no console", args.name)))?;
-        names.into_iter().next().unwrap_or_default()
-    } else {
-        args.name.clone()
-    };
+    let name = vmi_name(&args.name);
+    let name = name.map_err(|_| Failure::Usage(format!("{:?} has no console", args.name)))?;
     let namespace = scope.namespace();
     Ok(Key::new(scope, Resource::Vmi, namespace, &name))
 }
@@ -334,4 +329,31 @@ fn client_name(address: &AgentAddress) -> String {
     }
     let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", nix::unistd::getuid()));
     format!("{user} (kvmctl, pid {})", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn the_timeout_is_in_minutes_as_virtctl_has_it() {
+        for (typed, seconds) in [("5", 300), ("90s", 90), ("1h", 3600), ("0", 0)] {
+            let cli = Cli::try_parse_from(["kvmctl", "console", "web", "--timeout", typed]);
+            let Ok(Cli {
+                command: Command::Console(args),
+                ..
+            }) = cli
+            else {
+                panic!("{typed} is not taken");
+            };
+            assert_eq!(args.timeout, Duration::from_secs(seconds), "{typed}");
+        }
+        for wrong in ["", "5x", "-1", "99999999999999999999"] {
+            let cli = Cli::try_parse_from(["kvmctl", "console", "web", "--timeout", wrong]);
+            assert!(cli.is_err(), "{wrong}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use crate::args::GuestName;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::output::print_value;
+use crate::resource::vmi_name;
 use crate::scope::Scope;
 
 /// What is shown of it.
@@ -22,19 +23,15 @@ pub enum Part {
 
 /// Prints what the agent in a guest says, as JSON.
 pub async fn run(scope: &Scope, args: &GuestName, part: Part) -> Result<(), Failure> {
+    let name = vmi_name(&args.name)?;
     let mut client = Client::new(scope)?;
     let request = GetGuestInfoRequest {
         namespace: scope.namespace().to_owned(),
-        name: args.name.clone(),
+        name: name.clone(),
         uid: String::new(),
     };
     let answer = client.guest_info(request).await.map_err(|status| {
-        Failure::of_status(
-            &status,
-            "VirtualMachineInstance",
-            &args.name,
-            client.address(),
-        )
+        Failure::of_status(&status, "VirtualMachineInstance", &name, client.address())
     })?;
     let info = proto_node::to_json(&answer.info.unwrap_or_default());
     print_value(&shown(info, part), false)

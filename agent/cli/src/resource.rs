@@ -191,6 +191,15 @@ pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
     Ok(target.names)
 }
 
+/// The VMI that `NAME`, `vm/NAME` or `vmi/NAME` means; a word alone is a name, even that of a type.
+pub fn vmi_name(word: &str) -> Result<String, Failure> {
+    if !word.contains('/') {
+        return Ok(word.to_owned());
+    }
+    let names = vmi_names(&[word.to_owned()])?;
+    Ok(names.into_iter().next().unwrap_or_default())
+}
+
 /// Whether a word is a type that other servers have.
 fn is_elsewhere(word: &str) -> bool {
     let lower = word.to_lowercase();

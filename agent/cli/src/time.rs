@@ -36,6 +36,16 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// The same, where a bare number counts minutes, as for `virtctl console`.
+pub fn parse_minutes(text: &str) -> Result<Duration, String> {
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_bare {
+        parse_duration(&format!("{text}m"))
+    } else {
+        parse_duration(text)
+    }
+}
+
 /// Seconds until a time; 0 once it is over.
 pub fn seconds_until(time: jiff::Timestamp) -> i64 {
     let left = time.as_second() - jiff::Timestamp::now().as_second();

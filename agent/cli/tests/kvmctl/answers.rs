@@ -437,9 +437,17 @@ fn versions_of_both_sides_are_printed() {
 fn what_a_guest_says_of_itself_is_json() {
     let agent = Agent::new();
     let _server = agent.serve();
-    let all = agent.kvmctl(&["guestosinfo", "web"]);
-    let info: serde_json::Value = serde_json::from_str(&out(&all)).unwrap();
-    assert_eq!(info["hostname"], "web");
+    for name in ["web", "vm/web", "vmi/web"] {
+        let all = agent.kvmctl(&["guestosinfo", name]);
+        assert_eq!(code(&all), 0, "{name}: {}", err(&all));
+        let info: serde_json::Value = serde_json::from_str(&out(&all)).unwrap();
+        assert_eq!(info["hostname"], "web", "{name}");
+    }
+    let other = agent.kvmctl(&["fslist", "event/web"]);
+    assert_eq!(
+        (code(&other), err(&other).as_str()),
+        (2, "error: a VMI was expected, not event\n")
+    );
     let users = agent.kvmctl(&["userlist", "web"]);
     let users: serde_json::Value = serde_json::from_str(&out(&users)).unwrap();
     let wanted = serde_json::json!({"metadata": {}, "items": [{"userName": "debian"}]});
