@@ -233,11 +233,12 @@ fn kind(
 ) -> Result<DeviceConfig, FieldError> {
     use v1::pci_device::Kind as Wire;
     match wire {
-        // Consoles were read before all others.
-        None | Some(Wire::Console(_)) => Err(FieldError::new(
+        None => Err(FieldError::new(
             path,
             "is of a kind that this VMM does not know",
         )),
+        // All consoles were read before.
+        Some(Wire::Console(_)) => Err(FieldError::new(path, "is a console without its ports")),
         Some(Wire::Blk(blk)) => disk::disk(path, blk, descriptors),
         Some(Wire::Net(net)) => net::card(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),

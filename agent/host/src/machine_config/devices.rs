@@ -24,14 +24,15 @@ pub(super) fn devices<'a>(
     for device in vmi.single_devices() {
         let address = addresses.single(device);
         let address = find(address.as_ref(), "the device", device.name())?;
-        if let Some(kind) = single(device, vmi, opened, descriptors) {
-            devices.push(v1::PciDevice::at(address.bus, address.device, kind));
-        }
+        let kind = single(device, vmi, opened, descriptors);
+        let kind = kind.ok_or_else(|| not_opened("the device", device.name()))?;
+        devices.push(v1::PciDevice::at(address.bus, address.device, kind));
     }
     for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
         let address = find(addresses.interfaces.get(name), "interface", name)?;
         let card = card(interface, tap, descriptors);
+        let card = card.ok_or_else(|| not_opened("interface", name))?;
         devices.push(v1::PciDevice::at(address.bus, address.device, card));
     }
     for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
@@ -78,12 +79,16 @@ fn socket_device<'a>(vsock: &'a OpenedVsock, descriptors: &mut Descriptors<'a>) 
     })
 }
 
-fn card<'a>(interface: &Interface, tap: &'a OpenedTap, descriptors: &mut Descriptors<'a>) -> Kind {
+/// A card; nothing when its tap has no queue.
+fn card<'a>(
+    interface: &Interface,
+    tap: &'a OpenedTap,
+    descriptors: &mut Descriptors<'a>,
+) -> Option<Kind> {
     let mut queues = tap.queues.iter().map(|queue| descriptors.add(queue));
-    // A tap has at least one; an index that is none is refused.
-    let tap_fd = queues.next().unwrap_or(u32::MAX);
+    let tap_fd = queues.next()?;
     let more_tap_fds: Vec<u32> = queues.collect();
-    Kind::Net(v1::VirtioNet {
+    Some(Kind::Net(v1::VirtioNet {
         tap_fd,
         shared_vector: more_tap_fds.is_empty(),
         more_tap_fds,
@@ -93,7 +98,14 @@ fn card<'a>(interface: &Interface, tap: &'a OpenedTap, descriptors: &mut Descrip
         link_down: interface.link_down,
         acpi_index: u32::from(interface.acpi_index.unwrap_or(0)),
         ..v1::VirtioNet::default()
-    })
+    }))
+}
+
+fn not_opened(what: &'static str, name: &str) -> AssembleError {
+    AssembleError::NotOpened {
+        what,
+        name: name.to_owned(),
+    }
 }
 
 fn blk<'a>(

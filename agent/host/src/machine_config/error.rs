@@ -15,6 +15,14 @@ pub(crate) enum AssembleError {
         /// Name of the device in the spec.
         name: String,
     },
+    /// Nobody opened what a device is made of.
+    #[error("{what} {name} has nothing behind it: that was not opened on the host")]
+    NotOpened {
+        /// Kind of the device.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
     /// The clock's zone is not known.
     #[error(transparent)]
     Zone(#[from] ZoneError),
@@ -25,6 +33,7 @@ impl AssembleError {
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::NoPlace { .. } => "TooManyDevices",
+            Self::NotOpened { .. } => "DeviceNotOpened",
             Self::Zone(_) => "TimezoneNotFound",
         }
     }

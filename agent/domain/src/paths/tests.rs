@@ -1,0 +1,245 @@
+use super::*;
+
+const READ: PathUse = PathUse::Disk { read_only: true };
+const WRITE: PathUse = PathUse::Disk { read_only: false };
+
+fn rules(grants: &[(&str, &[&str])], records: &[(&str, &[&str], bool)]) -> PathRules {
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    PathRules {
+        disks: vec!["/disks".into()],
+        boot: vec!["/images".into()],
+        grants: grants
+            .iter()
+            .map(|(path, namespaces)| PathGrant {
+                path: path.into(),
+                namespaces: set(namespaces),
+            })
+            .collect(),
+        records: Arc::new(
+            records
+                .iter()
+                .map(|&(path, namespaces, exclusive)| {
+                    let namespaces = set(namespaces);
+                    (
+                        path.into(),
+                        PathRecord {
+                            namespaces,
+                            exclusive,
+                            since: 0,
+                        },
+                    )
+                })
+                .collect(),
+        ),
+        setting: "paths.grants".to_owned(),
+    }
+}
+
+fn judge(
+    rules: &PathRules,
+    namespace: &str,
+    path: &str,
+    wanted: PathUse,
+) -> Result<String, PathRefusal> {
+    let dir = rules.judge(namespace, Path::new(path), wanted)?;
+    Ok(dir.display().to_string())
+}
+
+fn is_refused(answer: &Result<String, PathRefusal>) -> bool {
+    matches!(answer, Err(PathRefusal::NotGranted { .. }))
+}
+
+#[test]
+fn a_namespace_has_the_directory_of_its_name_in_each_root_and_no_other() {
+    let rules = rules(&[], &[]);
+    assert_eq!(
+        judge(&rules, "a", "/disks/a/x.img", WRITE).unwrap(),
+        "/disks/a"
+    );
+    assert_eq!(
+        judge(&rules, "a", "/images/a", PathUse::Boot).unwrap(),
+        "/images/a"
+    );
+    for path in [
+        "/disks/b/x.img",
+        "/disks/x.img",
+        "/disks/ab/x.img",
+        "/disks/a",
+        "/images/a/x",
+        "/etc/passwd",
+    ] {
+        assert!(is_refused(&judge(&rules, "a", path, WRITE)), "{path}");
+        assert!(is_refused(&judge(&rules, "a", path, READ)), "{path}");
+    }
+    for path in ["/disks/a", "/images", "/images/b", "/images/b/debian"] {
+        assert!(
+            is_refused(&judge(&rules, "a", path, PathUse::Boot)),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn a_grant_is_for_the_namespaces_that_it_names_and_a_star_for_reading() {
+    let rules = rules(&[("/srv", &["a", "b"]), ("/golden", &["*"])], &[]);
+    assert_eq!(judge(&rules, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
+    assert!(is_refused(&judge(&rules, "c", "/srv/x.img", READ)));
+    assert_eq!(
+        judge(&rules, "c", "/golden/x.img", READ).unwrap(),
+        "/golden"
+    );
+    assert_eq!(
+        judge(&rules, "c", "/golden/debian", PathUse::Boot).unwrap(),
+        "/golden"
+    );
+    assert_eq!(
+        judge(&rules, "c", "/golden", PathUse::Boot).unwrap(),
+        "/golden"
+    );
+    assert_eq!(
+        judge(&rules, "c", "/golden/x.img", WRITE),
+        Err(PathRefusal::SharedForReading)
+    );
+}
+
+#[test]
+fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path() {
+    let record: (&str, &[&str], bool) = ("/srv/x.img", &["a"], true);
+    let shared = rules(&[("/srv", &["a", "b"]), ("/srv", &["*"])], &[record]);
+    assert_eq!(judge(&shared, "a", "/srv/x.img", WRITE).unwrap(), "/srv");
+    for wanted in [READ, WRITE, PathUse::Boot] {
+        let answer = judge(&shared, "b", "/srv/x.img", wanted);
+        assert_eq!(answer, Err(PathRefusal::OfAnother));
+    }
+    assert!(shared.is_of_another("b", Path::new("/srv/x.img")));
+    assert!(!shared.is_of_another("b", Path::new("/srv/y.img")));
+    assert!(shared.is_of_another("b", Path::new("/disks/a/x.img")));
+    assert!(!shared.is_of_another("b", Path::new("/disks/b/x.img")));
+    let granted = rules(&[("/srv/x.img", &["c"]), ("/srv/x.img", &["b"])], &[record]);
+    assert_eq!(judge(&granted, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
+    assert!(!granted.is_of_another("b", Path::new("/srv/x.img")));
+    // A star is no exact word about somebody's disk.
+    let star = rules(&[("/srv/x.img", &["*"])], &[record]);
+    assert_eq!(
+        judge(&star, "b", "/srv/x.img", READ),
+        Err(PathRefusal::OfAnother)
+    );
+}
+
+#[test]
+fn of_two_paths_to_one_device_the_one_that_was_remembered_first_counts() {
+    let before = |rules: &PathRules, namespace: &str, path: &str| -> Vec<String> {
+        let paths = rules.disks_before(namespace, Path::new(path));
+        paths.map(|path| path.display().to_string()).collect()
+    };
+    let numbered = |grants: &[(&str, &[&str])]| {
+        let records: [(&str, &[&str], bool); 4] = [
+            ("/dev/old", &["a"], true),
+            ("/dev/first", &["a"], true),
+            ("/dev/second", &["b"], true),
+            ("/dev/shared", &["a"], false),
+        ];
+        let mut rules = rules(grants, &records);
+        let records = Arc::make_mut(&mut rules.records);
+        for (path, since) in [("/dev/first", 7), ("/dev/second", 8)] {
+            records.get_mut(Path::new(path)).unwrap().since = since;
+        }
+        rules
+    };
+    let plain = numbered(&[("/dev", &["a", "b"])]);
+    assert_eq!(
+        before(&plain, "b", "/dev/second"),
+        ["/dev/first", "/dev/old"]
+    );
+    assert!(before(&plain, "a", "/dev/first").is_empty());
+    assert_eq!(before(&plain, "a", "/dev/third"), ["/dev/second"]);
+    let all = ["/dev/first", "/dev/old", "/dev/second"];
+    assert_eq!(before(&plain, "c", "/dev/third"), all);
+    assert!(before(&plain, "b", "/disks/b/node").is_empty());
+    let claims: Vec<&Path> = plain.claims().into_iter().map(|(path, _)| path).collect();
+    assert_eq!(
+        claims,
+        ["/dev/old", "/dev/first", "/dev/second"].map(Path::new)
+    );
+    let exact = numbered(&[("/dev", &["a", "b"]), ("/dev/second", &["b"])]);
+    assert!(before(&exact, "b", "/dev/second").is_empty());
+    let other = numbered(&[("/dev/old", &["b"])]);
+    assert_eq!(before(&other, "b", "/dev/second"), ["/dev/first"]);
+}
+
+#[test]
+fn a_configured_directory_that_is_remembered_itself_says_nothing_of_what_is_in_it() {
+    let rules = rules(&[], &[("/images", &["a"], false)]);
+    let boot = PathUse::Boot;
+    assert_eq!(judge(&rules, "a", "/images", boot).unwrap(), "/images");
+    assert!(is_refused(&judge(&rules, "a", "/images/b/debian", boot)));
+    assert_eq!(
+        judge(&rules, "b", "/images/b/debian", boot).unwrap(),
+        "/images/b"
+    );
+    assert_eq!(
+        judge(&rules, "b", "/images", boot),
+        Err(PathRefusal::OfBefore)
+    );
+    assert!(rules.holds_roots(Path::new("/images")) && rules.holds_roots(Path::new("/")));
+    assert!(!rules.holds_roots(Path::new("/images/a")));
+}
+
+#[test]
+fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
+    let records: [(&str, &[&str], bool); 3] = [
+        ("/disks/web.img", &["shop"], true),
+        ("/disks/shop", &["default"], false),
+        ("/images/debian", &["a", "b"], false),
+    ];
+    let before = rules(&[], &records);
+    assert_eq!(
+        judge(&before, "shop", "/disks/web.img", WRITE).unwrap(),
+        "/disks"
+    );
+    assert_eq!(
+        judge(&before, "b", "/images/debian", PathUse::Boot).unwrap(),
+        "/images"
+    );
+    // A directory that happens to have the name of a namespace is not handed to it.
+    let refused = judge(&before, "shop", "/disks/shop/x.img", READ);
+    assert_eq!(refused, Err(PathRefusal::OfBefore));
+    assert_eq!(
+        judge(&before, "default", "/disks/shop/x.img", READ).unwrap(),
+        "/disks"
+    );
+    assert_eq!(
+        judge(&before, "b", "/images/debian", WRITE),
+        Err(PathRefusal::SharedForReading)
+    );
+    let refused = judge(&before, "c", "/images/debian", PathUse::Boot);
+    assert_eq!(refused, Err(PathRefusal::OfBefore));
+    let shared = rules(&[("/images", &["*"])], &records);
+    assert_eq!(
+        judge(&shared, "c", "/images/debian", PathUse::Boot).unwrap(),
+        "/images"
+    );
+    // What is remembered counts only below what the configuration still lists.
+    let mut elsewhere = before;
+    elsewhere.disks = vec!["/other".into()];
+    assert!(is_refused(&judge(
+        &elsewhere,
+        "shop",
+        "/disks/web.img",
+        WRITE
+    )));
+}
+
+#[test]
+fn only_a_disk_that_others_could_reach_has_to_be_remembered() {
+    let is_contested = |rules: &PathRules, path: &str| rules.is_contested("a", Path::new(path));
+    let plain = rules(&[("/srv", &["a"])], &[]);
+    assert!(!is_contested(&plain, "/disks/a/x.img"));
+    assert!(is_contested(&plain, "/srv/x.img"));
+    let shared = rules(&[("/disks", &["*"])], &[]);
+    assert!(is_contested(&shared, "/disks/a/x.img"));
+    let known = rules(&[("/srv", &["a"])], &[("/srv/x.img", &["a"], true)]);
+    assert!(!is_contested(&known, "/srv/x.img"));
+    let exact = rules(&[("/srv/x.img", &["a", "b"])], &[]);
+    assert!(!is_contested(&exact, "/srv/x.img"));
+}
