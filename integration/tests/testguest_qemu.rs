@@ -307,7 +307,7 @@ fn it_ticks_reboots_and_shuts_down_as_configured() {
 }
 
 #[test]
-fn it_answers_on_the_console_until_told_to_power_off() {
+fn it_answers_on_the_console_until_it_is_asked_to_power_off() {
     skip_if!(without_guest());
     let mut machine = Machine::boot("tests=none then=echo", &[], "");
     machine.wait_for("echo");

@@ -15,6 +15,8 @@ const REFUSED: &[([&str; 2], &str)] = &[
     (["why", "ever"], "regardless of why"),
     (["reck", "oned"], "computed"),
     (["takes part in ", "nothing"], "refuses"),
+    (["is ", "told"], TELL),
+    (["not ", "told"], TELL),
     (["are ", "told"], TELL),
     (["was ", "told"], TELL),
     (["be ", "told"], TELL),

@@ -54,7 +54,7 @@ impl<H: Host> Agent<H> {
             verb = ?verb,
             client = client.as_str(),
             before = told.before,
-            "told"
+            "a guest was asked for something"
         );
         Ok(told)
     }

@@ -125,7 +125,7 @@ pub fn convert_images(
     convert_images_elsewhere(images, output, bounds, progress, &mut |_| Ok(()))
 }
 
-/// As [`convert_images`]. `move_to` moves the child, whose number it gets, before it is told what to do.
+/// As [`convert_images`]. `move_to` moves the child, whose number it gets, before it gets its orders.
 pub(crate) fn convert_images_elsewhere(
     images: &[DiskImage],
     output: &File,

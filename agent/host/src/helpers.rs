@@ -183,7 +183,7 @@ impl Helper {
         })
     }
 
-    /// Moves it out of the agent's service, before it is told what to do.
+    /// Moves it out of the agent's service, before it gets its orders.
     pub(crate) async fn leave_service(&mut self, sandbox: &Arc<Sandbox>) -> io::Result<()> {
         let (child, memory) = self.child.as_ref().expect(UNTIL_DROPPED);
         let pid = child.id().ok_or(io::ErrorKind::NotFound)?;

@@ -257,7 +257,7 @@ fn way_out(order: &PullOrder<'_>, is_mirror: bool) -> &'static str {
     }
 }
 
-/// What the child is told of a registry or a mirror, and how long that may take.
+/// What the child gets to know of a registry or a mirror, and how long that may take.
 async fn request(
     order: &PullOrder<'_>,
     mirror: Option<&str>,

@@ -1,7 +1,7 @@
 //! Helpers outside of the agent's service: each in a scope or cgroup of its own, as VMMs of guests are.
 //!
 //! What such a helper takes of memory and CPUs is not the service's, and neither do the service's rules for packets bind its
-//! sockets. It is moved before it is told what to do, so it has taken next to nothing yet.
+//! sockets. It is moved before it gets its orders, so it has taken next to nothing yet.
 
 use std::ffi::OsStr;
 use std::io;

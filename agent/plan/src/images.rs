@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pull_is_told_in_the_words_of_a_kubelet() {
+    fn a_pull_has_the_events_of_a_kubelet() {
         let image = String::from("r/debian:12");
         let pulled = |took, bytes| ImageNews::Pulled {
             image: image.clone(),

@@ -1,4 +1,4 @@
-//! The ledger: objects, records and changes, synced to disk before anyone is told yes.
+//! The ledger: objects, records and changes, synced to disk before a write is acknowledged.
 //!
 //! The ledger keeps objects as the bytes that their owner sent and knows of them only what it needs
 //! to refuse the past: uid, generation and a digest of the spec. Every write happens in one

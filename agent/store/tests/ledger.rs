@@ -225,7 +225,7 @@ fn the_same_name_under_a_new_uid_is_an_added_object() {
 }
 
 #[test]
-fn a_second_agent_is_told_that_the_ledger_is_in_use() {
+fn a_second_agent_is_refused_a_ledger_in_use() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("ledger.redb");
     let _first = Ledger::open(&path, Limits::default()).expect("opens");
@@ -331,7 +331,7 @@ fn writer_of_the_kill_test() {
                 },
                 move |result: Result<(), StoreError>| drop(told.send(result)),
             );
-            done.recv().expect("is told").expect("put");
+            done.recv().expect("is acknowledged").expect("put");
         }
         println!("ack {next}");
         std::io::stdout().flush().expect("flush");

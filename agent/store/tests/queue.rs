@@ -52,7 +52,7 @@ fn hold(ledger: &Ledger) -> impl FnOnce() + use<> {
 }
 
 #[test]
-fn submitted_writes_are_stored_in_turn_and_told_once_they_are_on_disk() {
+fn submitted_writes_are_stored_in_turn_and_acknowledged_once_they_are_on_disk() {
     let directory = tempfile::tempdir().expect("a directory");
     let ledger = open(directory.path());
     let go_on = hold(&ledger);
@@ -127,7 +127,7 @@ fn a_write_that_fails_halfway_takes_those_before_it_along() {
 }
 
 #[test]
-fn a_write_that_panics_is_not_told_and_the_ledger_goes_on() {
+fn a_write_that_panics_is_not_acknowledged_and_the_ledger_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let ledger = open(directory.path());
     let go_on = hold(&ledger);

@@ -20,7 +20,7 @@ const SLACK_MIB: u64 = 1;
 /// Blocks of the guest's disk.
 const BLOCKS: u64 = DISK_MIB << 8;
 
-/// Watches how much is free and notes the least of it until it is told to stop.
+/// Watches how much is free and notes the least of it until a file stops it.
 const WATCH: &str = "import os\nleast = 1 << 62\nwhile not os.path.exists('/run/stop'):\n    \
     found = os.statvfs('/var/lib/kvmlet/host')\n    least = min(least, found.f_bavail * found.f_frsize)\n\
     open('/run/least.new', 'w').write(str(least))\nos.rename('/run/least.new', '/run/least')\n";

@@ -124,7 +124,7 @@ fn without_hyperv_crash() -> Option<String> {
 }
 
 #[test]
-fn a_crash_told_by_hyperv_is_a_panic() {
+fn a_crash_reported_by_hyperv_is_a_panic() {
     skip_if!(without_kvm().or_else(without_hyperv_crash));
     let by_hand = with_hyperv_crash();
     let exit = end_of(&by_hand);

@@ -17,7 +17,7 @@ const PROPERTIES: [&str; 4] = [
     "whatever_fails_no_start_is_unasked_and_no_stop_is_lost",
     "what_was_asked_for_last_is_so_in_the_end",
     "never_more_replicas_than_wanted_and_none_is_killed_whatever_fails",
-    "whatever_is_wanted_meanwhile_the_last_wish_comes_true",
+    "a_set_comes_to_what_was_wanted_last_whatever_was_wanted_before",
 ];
 const VARIABLE: &str = "KVMLET_SEEDS";
 

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_changed_is_told_in_kubevirts_words() {
+    fn what_was_changed_is_reported_in_kubevirts_words() {
         let of = |sockets: u64, guest: &str| json!({"domain": {"cpu": {"cores": 2, "sockets": sockets}, "memory": {"guest": guest}}});
         let then = of(2, "1Gi");
         let why = |now: Value| reason(now, then.clone());

@@ -225,7 +225,7 @@ fn never_more_replicas_than_wanted_and_none_is_killed_whatever_fails() {
 }
 
 #[test]
-fn whatever_is_wanted_meanwhile_the_last_wish_comes_true() {
+fn a_set_comes_to_what_was_wanted_last_whatever_was_wanted_before() {
     for seed in seeds(SEEDS) {
         let mut world = World::new(seed, 3);
         let mut made = 0;

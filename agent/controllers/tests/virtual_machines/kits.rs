@@ -215,7 +215,7 @@ fn a_copy_that_the_owner_asks_for_stays_and_is_of_the_right_sort() {
 }
 
 #[test]
-fn another_object_in_the_place_of_a_copy_is_told_of_and_not_used() {
+fn another_object_in_the_place_of_a_copy_is_reported_and_not_used() {
     let mut world = calm(RunStrategy::Manual);
     let original = world.store.make(instancetype("small", "1Gi"));
     let owner = world.machine().metadata.uid;

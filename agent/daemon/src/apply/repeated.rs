@@ -80,7 +80,7 @@ fn answer(apply: &Apply, key: &ObjectKey, row: &StoredObject) -> Result<Applied,
         &object::metadata(&apply.object),
         &object::metadata(&present),
     );
-    // What is not told apart: an object that the caller may not see, and one that it may.
+    // What an answer does not distinguish: an object that the caller may not see, and one that it may.
     let same = || super::decision::update(apply.object.clone(), present.clone()).is_ok();
     if !same_object || !same() {
         return Err(used_before(apply));
@@ -96,7 +96,7 @@ fn answer(apply: &Apply, key: &ObjectKey, row: &StoredObject) -> Result<Applied,
 
 fn used_before(apply: &Apply) -> ApiError {
     ApiError::Conflict(format!(
-        "idempotency_key {:?} was used before, for another object or for other content: give each wish a key \
+        "idempotency_key {:?} was used before, for another object or for other content: give each request a key \
          of its own",
         apply.idempotency_key
     ))

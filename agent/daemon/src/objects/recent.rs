@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_once_and_little_is_kept() {
+    fn everything_is_given_out_once_and_little_is_kept() {
         let mut recent = Recent::default();
         recent.reach(0);
         let count = KEPT as u64 + 10;

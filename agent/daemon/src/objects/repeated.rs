@@ -51,7 +51,7 @@ impl<H: Host> Agent<H> {
             && (by_prefix || id.name == wish.name);
         if !is_meant {
             return Err(ApiError::Conflict(format!(
-                "idempotency_key {:?} was used before, for another object: give each wish a key of its own",
+                "idempotency_key {:?} was used before, for another object: give each request a key of its own",
                 by.idempotency_key
             )));
         }

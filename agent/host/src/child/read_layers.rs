@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_of_layers_is_told_now_and_then_and_counts_once() {
+    fn what_is_read_of_layers_is_reported_now_and_then_and_counts_once() {
         const MIB: u64 = 1 << 20;
         let counter = Counter::new(&[10 * MIB, 20 * MIB]);
         assert_eq!(counter.reached(0, 7 * MIB), None);

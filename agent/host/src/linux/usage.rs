@@ -129,7 +129,7 @@ fn refused(judged: &[Judged]) -> Vec<RefusedUsage> {
         Ok(found)
     });
     found.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the kernel does not tell what walls refused");
+        tracing::debug!(%error, "the kernel gives no count of refused frames");
         Vec::new()
     })
 }
@@ -144,7 +144,7 @@ async fn refused_within(vmi: &Vmi, identity: &VmmIdentity) -> Option<RefusedUsag
     let (namespace, _vmm) = namespace_of(identity).ok()?;
     let frames = chains::refused_within(namespace).await;
     let frames = frames.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the kernel does not tell what rules within a namespace refused");
+        tracing::debug!(%error, "the kernel gives no count of frames refused within a namespace");
         None
     });
     Some(RefusedUsage {

@@ -128,7 +128,7 @@ fn forbidden(address: IpAddr) -> Option<&'static str> {
         return Some("a link-local address");
     }
     if address == CLOUD_METADATA {
-        return Some("where clouds tell a node its secrets");
+        return Some("where clouds serve a node its secrets");
     }
     let is_v4_special = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_unspecified() || address.is_multicast() || is_v4_special {

@@ -32,7 +32,7 @@ pub(super) fn judge(
     method: &Method,
 ) -> Result<Permit, ApiError> {
     let Some(caller) = caller else {
-        let text = String::from("nobody knows who calls");
+        let text = String::from("the caller is not known");
         return Err(ApiError::Denied(text));
     };
     let permit = access.policy().permit(caller, method.role);

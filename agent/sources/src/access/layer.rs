@@ -71,7 +71,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let caller = request.extensions().get::<Arc<Caller>>().cloned();
         let Some(caller) = caller else {
-            let error = ApiError::Denied(String::from("nobody knows who calls"));
+            let error = ApiError::Denied(String::from("the caller is not known"));
             return refusal(error.into());
         };
         let call = self

@@ -107,7 +107,7 @@ async fn a_caller_that_reads_nothing_pins_no_more_than_its_budget_over_all_its_c
     assert_eq!((open.len(), refused), (24, 8));
     deaf.store(true, Ordering::Relaxed);
     registry.print();
-    // It stands still when as much waits as may.
+    // It stands still when as much waits as may, which nothing signals: nothing more is made in a while.
     let mut made = usize::MAX;
     while made != registry.logged() || made == 0 {
         made = registry.logged();

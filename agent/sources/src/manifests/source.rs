@@ -24,7 +24,7 @@ use crate::registry::{Apply, CallerTrace, Delete, Kind, ObjectRef};
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
 
-/// A look at the directory that takes longer is told of: its file system may not answer.
+/// A look at the directory that takes longer is logged: its file system may not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Several changes that come together are one.

@@ -210,7 +210,7 @@ fn lie_on(
 
 /// An honest frame comes to the neighbour, and is the only one of the liar's program that ever did.
 fn heard(liar: &mut Shell, neighbour: &mut Shell, mac: &str) -> anyhow::Result<()> {
-    ensure!(liar.ask("truth")? == "sent 1", "the truth is not told");
+    ensure!(liar.ask("truth")? == "sent 1", "no honest frame was sent");
     // The neighbour hears within a moment of the answer; what comes later than that was not sent yet.
     std::thread::sleep(Duration::from_secs(5));
     let said = neighbour.ask("heard")?;

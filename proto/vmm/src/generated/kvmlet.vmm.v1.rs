@@ -416,7 +416,7 @@ pub struct AttachConsole {
     /// Replay what the log ring still holds before live output.
     #[prost(bool, tag = "2")]
     pub replay: bool,
-    /// Who attaches; told to whoever is refused.
+    /// Who attaches; named to a caller that is refused meanwhile.
     #[prost(string, tag = "3")]
     pub client: ::prost::alloc::string::String,
     /// With `replay`: nothing before this byte of the guest's whole output, counted from 0.
@@ -433,7 +433,7 @@ pub struct AttachPort {
     /// End another attached peer instead of being refused with ERROR_CODE_CONSOLE_BUSY.
     #[prost(bool, tag = "2")]
     pub force: bool,
-    /// Who attaches; told to whoever is refused.
+    /// Who attaches; named to a caller that is refused meanwhile.
     #[prost(string, tag = "3")]
     pub client: ::prost::alloc::string::String,
     /// Only for the console: as in AttachConsole.
@@ -547,7 +547,7 @@ pub struct MachineStatus {
     /// How often the guest let its watchdog run out.
     #[prost(uint64, tag = "9")]
     pub watchdog_expirations: u64,
-    /// How often the guest's kernel gave up, as far as it told, whatever followed.
+    /// How often the guest's kernel reported a panic, regardless of what followed.
     #[prost(uint64, tag = "10")]
     pub panics: u64,
     /// Memory that the guest is asked to do without; absent without a balloon.

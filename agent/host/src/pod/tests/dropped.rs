@@ -59,6 +59,7 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         while read_counts(&counts, PLACE).unwrap().malformed == count {
             assert!(start_over.elapsed() < Duration::from_secs(30));
             wrong();
+            // The server counts what it drops and signals nothing.
             std::thread::sleep(Duration::from_millis(200));
         }
         until(|dropped| dropped.excess > 0, &|| {

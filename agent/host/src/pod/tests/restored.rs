@@ -157,7 +157,7 @@ fn what_somebody_changed_of_the_tables_is_put_right_and_nothing_else() {
 }
 
 #[test]
-fn elements_of_guests_that_come_and_go_are_told_from_what_only_somebody_else_changes() {
+fn elements_of_guests_that_come_and_go_are_distinguished_from_what_only_somebody_else_changes() {
     in_a_namespace(async || {
         let (config, members) = (plan().node, [plan().member]);
         prepare_node(&config, &members).await.unwrap();
