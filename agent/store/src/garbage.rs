@@ -1,9 +1,10 @@
 //! What it takes to collect objects whose owners are gone: all objects at one moment, and which uids were removed.
-//! The proof that an owner is gone outlives the agent, and is forgotten once nothing depends on it any more.
+//! The proof that an owner is gone outlives the agent: objects that name it may be written long after it went. The oldest
+//! are forgotten when there are many.
 
 use std::collections::BTreeSet;
 
-use redb::{ReadableDatabase, ReadableTable};
+use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 
 use crate::error::StoreError;
 use crate::ledger::Ledger;
@@ -51,6 +52,17 @@ impl Ledger {
             Ok(everything)
         })
     }
+
+    /// Whether an object of this uid was removed, as far as that is remembered.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub fn is_gone(&self, uid: &str) -> Result<bool, StoreError> {
+        self.read(|database| {
+            let gone = database.begin_read()?.open_table(GONE)?;
+            Ok(gone.get(uid)?.is_some())
+        })
+    }
 }
 
 impl Transaction<'_> {
@@ -65,12 +77,23 @@ impl Transaction<'_> {
         self.remove(key, last)
     }
 
-    /// Forgets that these uids are gone, as far as nothing refers to them.
+    /// Forgets which uids are gone, the oldest first, until `kept` are left. Those that something refers to stay.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub fn forget_gone(&mut self, uids: &BTreeSet<String>) -> Result<(), StoreError> {
-        for uid in uids {
+    pub fn forget_gone(&mut self, kept: u64) -> Result<(), StoreError> {
+        let surplus = self.gone.len()?.saturating_sub(kept);
+        let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
+        if surplus == 0 {
+            return Ok(());
+        }
+        let mut by_age = Vec::new();
+        for row in self.gone.iter()? {
+            let (uid, version) = row?;
+            by_age.push((version.value(), uid.value().to_owned()));
+        }
+        by_age.sort_unstable();
+        for (_, uid) in by_age.iter().take(surplus) {
             let is_owner = match self.owned.range((uid.as_str(), "")..)?.next() {
                 Some(row) => row?.0.value().0 == uid,
                 None => false,

@@ -48,9 +48,11 @@ fn an_owner_is_remembered_as_gone_until_it_is_forgotten() {
     let everything = everything.expect("reads");
     assert_eq!(everything.objects, [key("Vmi", "web-1")]);
     assert_eq!(everything.gone, [String::from("u1")].into());
+    assert!(ledger.is_gone("u1").expect("reads") && !ledger.is_gone("u2").expect("reads"));
     ledger
-        .write(|transaction| transaction.forget_gone(&everything.gone))
+        .write(|transaction| transaction.forget_gone(0))
         .expect("is written");
+    assert!(!ledger.is_gone("u1").expect("reads"));
     let everything = ledger.everything(|_| false, |key, _| key);
     let everything = everything.expect("reads");
     assert!(everything.gone.is_empty() && everything.objects.is_empty());
@@ -82,7 +84,7 @@ fn an_owner_is_not_forgotten_while_something_names_it() {
         everything.expect("reads").gone
     };
     let forget = || {
-        let forgotten = ledger.write(|transaction| transaction.forget_gone(&gone()));
+        let forgotten = ledger.write(|transaction| transaction.forget_gone(0));
         forgotten.expect("is written");
         gone()
     };
@@ -90,4 +92,33 @@ fn an_owner_is_not_forgotten_while_something_names_it() {
     let removed = ledger.write(|transaction| transaction.remove(&key("Vmi", "web-1"), vmi));
     removed.expect("is written");
     assert!(forget().is_empty());
+}
+
+#[test]
+fn the_owners_that_went_last_are_remembered() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ledger = Ledger::open(&directory.path().join("ledger.redb"), Limits::default());
+    let ledger = ledger.expect("opens");
+    // Not in the order of their uids.
+    let uids = ["u7", "u2", "u9", "u1"];
+    let written = ledger.write(|transaction| {
+        for uid in uids {
+            let version = transaction.next_version();
+            transaction.put(&key("Set", uid), object(uid, version))?;
+        }
+        for uid in uids {
+            let version = transaction.next_version();
+            transaction.remove_owner(&key("Set", uid), object(uid, version))?;
+        }
+        Ok::<_, StoreError>(())
+    });
+    written.expect("is written");
+    let remembered = |kept| {
+        let forgotten = ledger.write(|transaction| transaction.forget_gone(kept));
+        forgotten.expect("is written");
+        let everything = ledger.everything(|_| false, |_, _| ());
+        everything.expect("reads").gone
+    };
+    assert_eq!(remembered(4).len(), 4);
+    assert_eq!(remembered(2), ["u1", "u9"].map(String::from).into());
 }

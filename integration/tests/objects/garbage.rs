@@ -83,3 +83,55 @@ fn what_a_vmi_owns_goes_with_it_unless_it_is_let_go_of() -> anyhow::Result<()> {
     succeed(&agent, "get cm orphan")?;
     Ok(())
 }
+
+/// More objects than uids are forgotten at a time.
+const OTHERS: usize = 300;
+
+#[test]
+fn what_is_written_after_its_owner_has_gone_goes_too() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    agent.apply(MAP)?;
+    let uid = succeed(&agent, "get cm web -o jsonpath={.metadata.uid}")?;
+    succeed(&agent, "delete cm web")?;
+    let owner = |uid: &str| format!("{{apiVersion: v1, kind: ConfigMap, name: web, uid: {uid}}}");
+    let owned = |name: &str, owners: &str| {
+        MAP.replace(
+            "name: web",
+            &format!("name: {name}, ownerReferences: [{owners}]"),
+        )
+    };
+    let late = |name: &str| {
+        agent.apply(&owned(name, &owner(&uid)))?;
+        host.wait_for(&format!("! kvmctl get cm {name}"), PATIENCE)
+    };
+    late("created")?;
+    // Neither others that go nor another agent change that.
+    let others = (0..OTHERS).map(|number| {
+        format!("apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: a{number}}}\n---\n")
+    });
+    put(&host, &others.collect::<String>())?;
+    succeed(&agent, "create -f /run/kvmlet-test/object.yaml")?;
+    succeed(&agent, "delete -f /run/kvmlet-test/object.yaml")?;
+    agent.kill()?;
+    agent.start()?;
+    late("later")?;
+
+    agent.apply(&MAP.replace("name: web", "name: patched"))?;
+    let patch = format!("{{metadata: {{ownerReferences: [{}]}}}}", owner(&uid));
+    succeed(&agent, &format!("patch cm patched -p '{patch}'"))?;
+    host.wait_for("! kvmctl get cm patched", PATIENCE)?;
+
+    // An owner that nobody knows may be elsewhere, and one that there is keeps what it owns.
+    let elsewhere = owner("5d7e2a3c-0000-4000-8000-000000000000");
+    agent.apply(&owned("foreign", &elsewhere))?;
+    agent.apply(&owned("shared", &format!("{}, {elsewhere}", owner(&uid))))?;
+    let owners = "kvmctl get cm shared -o 'jsonpath={.metadata.ownerReferences[*].uid}'";
+    host.wait_for(
+        &format!("test \"$({owners})\" = 5d7e2a3c-0000-4000-8000-000000000000"),
+        PATIENCE,
+    )?;
+    succeed(&agent, "get cm foreign")?;
+    Ok(())
+}

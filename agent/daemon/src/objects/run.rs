@@ -1,6 +1,5 @@
 //! Running controllers and the collection of garbage against the ledger.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
 use agent_store::{ObjectKey, StoredObject};
+use proto_node::meta::ObjectMeta;
 use tracing::{error, info, warn};
 
 use super::sweep::{Sweep, Swept};
@@ -27,8 +27,11 @@ const SPELL: Duration = Duration::from_millis(5);
 /// How long events wait for others: their sync is not to hold up the start of the guest that they tell of.
 const EVENTS_WAIT: Duration = Duration::from_millis(50);
 
-/// Uids of gone objects that nothing refers to are forgotten in one go.
-const FORGOTTEN: usize = 256;
+/// So many uids of gone objects are remembered: something that is written later may name one of them as its owner.
+const REMEMBERED: u64 = 16_384;
+
+/// So many more are forgotten in one go.
+const FORGOTTEN: u64 = 256;
 
 /// What is kept between two looks.
 #[derive(Default)]
@@ -40,8 +43,8 @@ struct Controllers {
     collected: Option<u64>,
     /// What is left to do of the garbage that was found.
     sweep: Sweep,
-    /// Uids of objects that are gone since and owned nothing.
-    alone: BTreeSet<String>,
+    /// Objects that went since uids were forgotten last.
+    gone: u64,
     /// Events that are yet to be recorded, and the heads of the objects that they are about.
     said: Vec<(Object, Said)>,
     /// Boot time at which the first of them came up.
@@ -238,17 +241,17 @@ impl<H: Host> Agent<H> {
         let Controllers {
             collected,
             sweep,
-            alone,
+            gone,
             ..
         } = controllers;
         if !sweep.is_over() {
             return Ok(self.go_on_sweeping(sweep, collected));
         }
         let version = self.store.ledger.version().map_err(unreadable)?;
-        if !self.may_have_garbage(*collected, alone)? {
+        if !self.may_have_garbage(*collected, gone)? {
             *collected = Some(version);
-            if alone.len() >= FORGOTTEN {
-                self.forget(alone)?;
+            if *gone >= FORGOTTEN {
+                self.forget(gone)?;
             }
             return Ok(false);
         }
@@ -267,11 +270,11 @@ impl<H: Host> Agent<H> {
             *sweep = Sweep::of(writes, version);
             return Ok(self.go_on_sweeping(sweep, collected));
         }
-        if !everything.gone.is_empty() {
-            alone.extend(everything.gone);
-            self.forget(alone)?;
-        }
         *collected = Some(version);
+        let remembered = u64::try_from(everything.gone.len()).unwrap_or(u64::MAX);
+        if remembered >= REMEMBERED + FORGOTTEN {
+            self.forget(gone)?;
+        }
         Ok(false)
     }
 
@@ -316,24 +319,21 @@ impl<H: Host> Agent<H> {
         }
     }
 
-    /// Forgets that objects are gone to which nothing refers.
-    fn forget(&self, alone: &mut BTreeSet<String>) -> Result<(), StoreError> {
+    /// Forgets the objects that went before many others.
+    fn forget(&self, gone: &mut u64) -> Result<(), StoreError> {
         let forgotten = self.store.write(|transaction| {
-            let forgotten = transaction.forget_gone(alone);
+            let forgotten = transaction.forget_gone(REMEMBERED);
             forgotten.map_err(WriteError::from)
         });
         forgotten.map_err(|error| unknown(error.into()))?;
-        alone.clear();
+        *gone = 0;
         Ok(())
     }
 
-    /// Whether anything since a version has left garbage: an owner of others is gone, or goes and lets go of them. Looking
-    /// for it takes reading everything. Uids of what is gone and was alone are added to `alone`.
-    fn may_have_garbage(
-        &self,
-        since: Option<u64>,
-        alone: &mut BTreeSet<String>,
-    ) -> Result<bool, StoreError> {
+    /// Whether anything since a version has left garbage: an owner of others is gone, or goes and lets go of them, or what
+    /// was written names an owner that had gone before. Looking for it takes reading everything. Objects that went are
+    /// added to `gone`.
+    fn may_have_garbage(&self, since: Option<u64>, gone: &mut u64) -> Result<bool, StoreError> {
         let Some(since) = since else {
             return Ok(true);
         };
@@ -352,12 +352,29 @@ impl<H: Host> Agent<H> {
             if metadata.finalizers.iter().any(|it| it == ORPHAN_FINALIZER) {
                 return Ok(true);
             }
-            if change.happened == agent_controllers::ChangeKind::Deleted {
-                let dependents = self.store.ledger.dependents(&metadata.uid);
-                if !dependents.map_err(unreadable)?.is_empty() {
-                    return Ok(true);
+            let is_garbage = match change.happened {
+                agent_controllers::ChangeKind::Deleted => {
+                    *gone += 1;
+                    let dependents = self.store.ledger.dependents(&metadata.uid);
+                    !dependents.map_err(unreadable)?.is_empty()
                 }
-                alone.insert(metadata.uid.clone());
+                agent_controllers::ChangeKind::Put => self.names_gone_owner(metadata)?,
+            };
+            if is_garbage {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether an object that nobody has deleted yet names an owner that is gone.
+    fn names_gone_owner(&self, metadata: &ObjectMeta) -> Result<bool, StoreError> {
+        if !metadata.deletion_timestamp.is_empty() {
+            return Ok(false);
+        }
+        for owner in &metadata.owner_references {
+            if self.store.ledger.is_gone(&owner.uid).map_err(unreadable)? {
+                return Ok(true);
             }
         }
         Ok(false)
