@@ -1,12 +1,15 @@
 //! Taking away what no VMM needs any more. What is not there is success.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
 
 use agent_plan::{Failure, Holding, Record, Timestamp};
 
 use super::LinuxHost;
 use crate::failure::{chain, retry};
 use crate::layout::{PathUid, remove_dir, remove_empty_dir};
+use crate::work::Work;
 use crate::{sandbox, taps};
 
 impl LinuxHost {
@@ -41,11 +44,7 @@ impl LinuxHost {
                             .map_err(|error| failed(chain(&error)))?;
                     }
                 }
-                Holding::Disks => {
-                    let dir = self.layout.disks_of(uid);
-                    remove_dir(&dir)
-                        .map_err(|error| failed(format!("{}: {error}", dir.display())))?;
-                }
+                Holding::Disks => remove(self.layout.disks_of(uid)).await?,
                 Holding::RunDir => {
                     if let Err(error) =
                         self.keep_log(uid, &record.id, record.launches.incarnation())
@@ -53,7 +52,7 @@ impl LinuxHost {
                         // A request for this log then gets the error that nothing is kept.
                         tracing::warn!(%error, "the console log of a VMI that goes cannot be kept");
                     }
-                    self.release_dirs(uid, &over)?;
+                    self.release_dirs(uid, &over).await?;
                 }
             }
         }
@@ -88,15 +87,52 @@ impl LinuxHost {
         Ok(())
     }
 
-    fn release_dirs(&self, uid: &PathUid, over: &[u64]) -> Result<(), Failure> {
-        let remove = || -> std::io::Result<()> {
-            for number in over {
-                remove_dir(&self.layout.run_of_vmm(uid, *number))?;
-                remove_dir(&self.layout.state_of_vmm(uid, *number))?;
-            }
+    async fn release_dirs(&self, uid: &PathUid, over: &[u64]) -> Result<(), Failure> {
+        for number in over {
+            remove(self.layout.run_of_vmm(uid, *number)).await?;
+            remove(self.layout.state_of_vmm(uid, *number)).await?;
+        }
+        let remove_empty = || -> io::Result<()> {
             remove_empty_dir(&self.layout.run_of(uid))?;
             remove_empty_dir(&self.layout.state_of(uid))
         };
-        remove().map_err(|error| retry("ReleaseFailed", format!("run directory: {error}")))
+        remove_empty().map_err(|error| retry("ReleaseFailed", format!("run directory: {error}")))
+    }
+}
+
+/// Removes a directory with all that is in it. Large files keep some file systems busy for seconds, and others never answer: no
+/// thread of the runtime waits for them.
+async fn remove(dir: PathBuf) -> Result<(), Failure> {
+    let place = dir.clone();
+    let work = Work::default();
+    let removed = work.files(&dir, move || remove_dir(&place)).await;
+    removed.map_err(|error| retry("ReleaseFailed", format!("{}: {error}", dir.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Files whose removal takes longer than it takes to ask once more.
+    const FILES: usize = 2000;
+
+    #[tokio::test]
+    async fn others_go_on_while_disks_are_removed() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let dir = parent.path().join("disks");
+        fs::create_dir(&dir).expect("is made");
+        for number in 0..FILES {
+            fs::write(dir.join(number.to_string()), b"").expect("is written");
+        }
+        let another = async {
+            let is_there = dir.exists();
+            is_there.then_some(())
+        };
+        // There is one thread: whoever comes second has a turn when the first waits.
+        let (removed, met) = tokio::join!(remove(dir.clone()), another);
+        assert_eq!((removed, met), (Ok(()), Some(())));
+        assert!(!dir.exists());
     }
 }
