@@ -5,7 +5,7 @@ pub mod order;
 use crate::args::{Events, Get};
 use crate::failure::Failure;
 use crate::get;
-use crate::resource::{Resource, Target};
+use crate::resource::served;
 use crate::scope::Scope;
 
 /// Shows events, the oldest first, as `get events` does.
@@ -28,16 +28,18 @@ pub async fn run(scope: &Scope, args: Events) -> Result<(), Failure> {
 fn selector(args: &Events) -> Result<String, Failure> {
     let mut parts = Vec::new();
     if let Some(object) = &args.object {
-        let target = Target::parse_named(std::slice::from_ref(object))?;
-        if target.resource != Resource::Vmi {
+        let (word, name) = object.split_once('/').unwrap_or((object, ""));
+        let Some(kind) = served(word) else {
+            let text = format!("the server doesn't have a resource type {word:?}");
+            return Err(Failure::refused(text));
+        };
+        if name.is_empty() {
             return Err(Failure::Usage(format!(
-                "--for {object}: events are about VMIs, such as vmi/web"
+                "--for {object}: a name is missing, such as vmi/web"
             )));
         }
-        parts.push(format!("involvedObject.kind={}", target.resource.kind()));
-        for name in target.names {
-            parts.push(format!("involvedObject.name={name}"));
-        }
+        parts.push(format!("involvedObject.kind={}", kind.kind));
+        parts.push(format!("involvedObject.name={name}"));
     }
     let types: Vec<String> = args.types.iter().map(|kind| kind.to_lowercase()).collect();
     for known in &types {
@@ -95,10 +97,13 @@ mod tests {
             of(Some("vmi/web"), &["Warning"]).as_deref(),
             Some("involvedObject.kind=VirtualMachineInstance,involvedObject.name=web,type=Warning")
         );
+        let of_set = "involvedObject.kind=VirtualMachineInstanceReplicaSet,involvedObject.name=web";
+        assert_eq!(of(Some("vmirs/web"), &[]).as_deref(), Some(of_set));
         assert_eq!(of(None, &["normal", "Warning"]).as_deref(), Some(""));
         for (object, types) in [
             (Some("web"), &[][..]),
-            (Some("event/x"), &[]),
+            (Some("vmi/"), &[]),
+            (Some("pods/x"), &[]),
             (None, &["Odd"]),
         ] {
             assert_eq!(of(object, types), None, "{object:?} {types:?}");

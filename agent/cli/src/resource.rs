@@ -1,55 +1,42 @@
 //! Types of objects and how people write them.
 
+use agent_objects::{Kinds, ObjectKind};
 use proto_node::object::{EVENT_KIND, VMI_KIND};
 
 use crate::failure::Failure;
 use crate::machines;
 use crate::validate::kinds;
 
-/// Types of clusters that people type before a name, and short names of KubeVirt's types. There are none of them here.
-const ELSEWHERE: [&str; 44] = [
-    "cm",
-    "configmap",
-    "configmaps",
+/// Types that people type before a name and that are not in the table: those of clusters, and short names of KubeVirt's types.
+const ELSEWHERE: [&str; 30] = [
     "dv",
     "dvs",
     "kv",
     "kvs",
-    "namespace",
-    "namespaces",
     "no",
     "node",
     "nodes",
-    "ns",
     "persistentvolumeclaim",
     "persistentvolumeclaims",
     "po",
     "pod",
     "pods",
     "pvc",
-    "secret",
-    "secrets",
     "service",
     "services",
     "svc",
-    "vm",
     "vmclone",
     "vmclones",
     "vmexport",
     "vmexports",
     "vmim",
     "vmims",
-    "vminstancetype",
-    "vminstancetypes",
     "vmipreset",
     "vmipresets",
-    "vmirs",
-    "vmirss",
     "vmpool",
     "vmpools",
     "vmrestore",
     "vmrestores",
-    "vms",
     "vmsnapshot",
     "vmsnapshots",
 ];
@@ -64,6 +51,15 @@ pub enum Resource {
 impl Resource {
     /// Reads a type as kubectl does: kind, plural, singular or short name, with the group or without.
     pub fn parse(text: &str) -> Result<Self, Failure> {
+        Self::of_type(text).ok_or_else(|| {
+            Failure::Refused(format!(
+                "error: the server doesn't have a resource type {text:?} (there are vmi and events)"
+            ))
+        })
+    }
+
+    /// The same; nothing when it is another type, or none.
+    fn of_type(text: &str) -> Option<Self> {
         let lower = text.to_lowercase();
         let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
         let group_fits = |wanted: &str| group.is_empty() || group == wanted;
@@ -71,12 +67,10 @@ impl Resource {
             "vmi" | "vmis" | "virtualmachineinstance" | "virtualmachineinstances"
                 if group_fits("kubevirt.io") || group == "v1.kubevirt.io" =>
             {
-                Ok(Self::Vmi)
+                Some(Self::Vmi)
             }
-            "ev" | "event" | "events" if group_fits("") => Ok(Self::Event),
-            _ => Err(Failure::Refused(format!(
-                "error: the server doesn't have a resource type {text:?} (there are vmi and events)"
-            ))),
+            "ev" | "event" | "events" if group_fits("") => Some(Self::Event),
+            _ => None,
         }
     }
 
@@ -165,7 +159,7 @@ impl Target {
 }
 
 /// The VMIs that `NAME...`, `TYPE NAME...` or `TYPE/NAME...` means: where the first word is no type, all
-/// of them are names. A type that there is elsewhere is none that was meant for a name.
+/// of them are names. The type of other objects is none that was meant for a name.
 pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
     // A machine's VMI bears its name.
     if let Some(names) = machines::typed_names(words)? {
@@ -173,13 +167,18 @@ pub fn vmi_names(words: &[String]) -> Result<Vec<String>, Failure> {
     }
     if let Some(first) = words.first()
         && !words.iter().any(|word| word.contains('/'))
-        && let Err(unknown) = Resource::parse(first)
+        && Resource::of_type(first).is_none()
     {
         let names = words.get(1..).unwrap_or_default().join(" ");
-        if names.is_empty() || !is_elsewhere(first) {
+        if names.is_empty() || !is_other_type(first) {
             return Ok(words.to_vec());
         }
-        return Err(Failure::Refused(format!("{unknown}: type vmi {names}")));
+        return Err(no_vmi(first, &format!("vmi {names}")));
+    }
+    for (kind, name) in words.iter().filter_map(|word| word.split_once('/')) {
+        if Resource::of_type(kind).is_none() {
+            return Err(no_vmi(kind, &format!("vmi/{name}")));
+        }
     }
     let target = Target::parse_named(words)?;
     if target.resource != Resource::Vmi {
@@ -200,13 +199,31 @@ pub fn vmi_name(word: &str) -> Result<String, Failure> {
     Ok(names.into_iter().next().unwrap_or_default())
 }
 
-/// Whether a word is a type that other servers have.
-fn is_elsewhere(word: &str) -> bool {
+fn no_vmi(kind: &str, meant: &str) -> Failure {
+    Failure::Refused(format!(
+        "error: a VMI was expected, not {kind:?}: type {meant}"
+    ))
+}
+
+/// Whether a word is the type of other objects, whether or not a node has them.
+fn is_other_type(word: &str) -> bool {
     let lower = word.to_lowercase();
     let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
     // Names of VMIs may have dots, too.
     let is_type = group.is_empty() || group.ends_with("kubevirt.io");
-    is_type && (ELSEWHERE.contains(&name) || kinds::is_type(name))
+    is_type && (ELSEWHERE.contains(&name) || kinds::is_type(name) || served(word).is_some())
+}
+
+/// The kind of this release that a type means: plural, singular or short name, with the group or without.
+pub fn served(word: &str) -> Option<&'static ObjectKind> {
+    let lower = word.to_lowercase();
+    let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
+    let mut kinds = Kinds::this_release().all();
+    kinds.find(|kind| {
+        let is_name =
+            kind.singular == name || kind.plural == name || kind.short_names.contains(&name);
+        is_name && (group.is_empty() || group == kind.group)
+    })
 }
 
 #[cfg(test)]
@@ -270,19 +287,24 @@ mod tests {
     }
 
     #[test]
-    fn a_type_of_another_server_is_no_name() {
+    fn the_type_of_other_objects_is_no_name() {
         for kind in [
             "vmim",
             "virtualmachineinstancemigrations",
             "pod",
             "node",
             "dv",
+            "cm",
+            "vmirs",
+            "Secrets",
         ] {
             let refused = vmi_names(&words(&format!("{kind} web db")));
             let message = refused.err().map(|failure| failure.to_string());
-            let wanted = format!(
-                "error: the server doesn't have a resource type {kind:?} (there are vmi and events): type vmi web db"
-            );
+            let wanted = format!("error: a VMI was expected, not {kind:?}: type vmi web db");
+            assert_eq!(message, Some(wanted));
+            let refused = vmi_names(&words(&format!("{kind}/web")));
+            let message = refused.err().map(|failure| failure.to_string());
+            let wanted = format!("error: a VMI was expected, not {kind:?}: type vmi/web");
             assert_eq!(message, Some(wanted));
             let alone = vmi_names(&words(kind)).ok();
             assert_eq!(alone, Some(words(kind)));

@@ -22,11 +22,11 @@ pub enum ApiError {
     #[error("{0}")]
     BadRequest(String),
     /// There is no such object.
-    #[error("{kind} {name:?} not found in namespace {namespace:?}")]
+    #[error("{kind} {name:?} not found{}", place(namespace))]
     NotFound {
         /// Kind in CamelCase.
         kind: &'static str,
-        /// Namespace in which there is none.
+        /// Namespace in which there is none; empty for kinds whose objects are in none.
         namespace: String,
         /// Name that the request has.
         name: String,
@@ -80,6 +80,14 @@ impl ApiError {
     }
 }
 
+/// Where an object was looked for.
+fn place(namespace: &str) -> String {
+    match namespace {
+        "" => String::new(),
+        _ => format!(" in namespace {namespace:?}"),
+    }
+}
+
 fn joined(errors: &[FieldError]) -> String {
     errors
         .iter()
@@ -114,5 +122,27 @@ impl From<ApiError> for Status {
             ApiError::Unavailable(_) => failure(FailureReason::ServiceUnavailable, &message),
             ApiError::Internal(_) => failure(FailureReason::InternalError, &message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_no_namespace_is_missing_in_none() {
+        let text = |namespace: &str| {
+            let missing = ApiError::NotFound {
+                kind: "Namespace",
+                namespace: namespace.to_owned(),
+                name: String::from("web"),
+            };
+            missing.to_string()
+        };
+        assert_eq!(text(""), "Namespace \"web\" not found");
+        assert_eq!(
+            text("default"),
+            "Namespace \"web\" not found in namespace \"default\""
+        );
     }
 }
