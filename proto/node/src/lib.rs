@@ -23,6 +23,7 @@ mod status;
 mod transcode;
 mod tree;
 mod visit;
+mod yaml;
 
 pub use decode::{DecodeError, from_node};
 pub use encode::{append_json, json_to_yaml, to_json, to_yaml};

@@ -9,7 +9,8 @@ use crate::decode::DecodeError;
 use crate::kubevirt::v1::VirtualMachineInstance;
 use crate::kvmlet::node::v1::{Object, object::Kind};
 use crate::object::{self, ObjectName, VMI_KIND};
-use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, ReadPosition, path_segment};
+use crate::tree::{Node, NodeSeed, ReadPosition, path_segment};
+use crate::yaml;
 
 /// The largest manifest that is read.
 pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
@@ -71,7 +72,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Document>, ManifestError> {
         return Ok(documents);
     }
     for (line, part) in split_documents(text) {
-        match parse_yaml(part, line, DuplicateKeyPolicy::Error) {
+        match yaml::parse(part, line, DuplicateKeyPolicy::Error) {
             Ok(Node::Null) => {}
             Ok(node) => expand(line, node, &mut documents)?,
             Err(error) => documents.push(malformed(part, line, error)),
@@ -142,7 +143,7 @@ pub fn value(bytes: &[u8]) -> Result<serde_json::Value, String> {
         Some(mut nodes) if nodes.len() == 1 => nodes.pop().unwrap_or(Node::Null),
         Some(_) => return Err(String::from("it must be one value")),
         None => {
-            parse_yaml(text, 1, DuplicateKeyPolicy::Error).map_err(|error| error.to_string())?
+            yaml::parse(text, 1, DuplicateKeyPolicy::Error).map_err(|error| error.to_string())?
         }
     };
     Ok(node.to_json())
@@ -190,7 +191,7 @@ fn split_documents(text: &str) -> Vec<(usize, &str)> {
 /// A document that is not to be read. When a key that is there twice is all that is wrong, what it
 /// calls itself is known.
 fn malformed(text: &str, line: usize, error: DecodeError) -> Document {
-    let Ok(node) = parse_yaml(text, line, DuplicateKeyPolicy::FirstWins) else {
+    let Ok(node) = yaml::parse(text, line, DuplicateKeyPolicy::FirstWins) else {
         return Document {
             line,
             name: ObjectName::default(),
@@ -223,58 +224,6 @@ fn duplicate(error: DecodeError) -> DecodeError {
         message: format!("{place}duplicate field {path:?}"),
         path,
     }
-}
-
-/// Reads one document. Aliases are refused: no manifest needs them, and small ones can stand for
-/// gigabytes.
-fn parse_yaml(
-    text: &str,
-    first_line: usize,
-    duplicate_keys: DuplicateKeyPolicy,
-) -> Result<Node, DecodeError> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_reader_input_bytes: Some(MAX_MANIFEST_BYTES),
-            max_depth: MAX_DEPTH,
-            max_nodes: MAX_NODES,
-            max_events: MAX_NODES * 3,
-            max_documents: 1,
-            max_aliases: 0,
-            max_anchors: 0,
-            max_merge_keys: 0,
-            max_total_scalar_bytes: MAX_MANIFEST_BYTES,
-        },
-        duplicate_keys: duplicate_keys,
-        with_snippet: false,
-    };
-    let at = ReadPosition::default();
-    let result = serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| {
-        NodeSeed::new(&at).deserialize(yaml)
-    });
-    result.map_err(|error| {
-        let plain = error.without_snippet();
-        let mut message = one_line(&plain.to_string());
-        // The parser counts lines from the start of the document; people count them in the file.
-        if let Some(location) = plain.location() {
-            let (line, column) = (location.line(), location.column());
-            if let Some(bare) = message.strip_suffix(&format!(" at line {line}, column {column}")) {
-                message = bare.to_owned();
-            }
-            let line = line.saturating_add(first_line.saturating_sub(1) as u64);
-            message = format!("line {line}, column {column}: {message}");
-        }
-        DecodeError {
-            path: at.into_path(),
-            message,
-        }
-    })
-}
-
-/// The parser's text as one line of bounded length.
-fn one_line(text: &str) -> String {
-    const MAX_CHARS: usize = 300;
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().take(MAX_CHARS).collect()
 }
 
 /// The objects of a document: itself, or the items of a list.
