@@ -67,11 +67,11 @@ const GADGET: ObjectKind = ObjectKind {
         status_replicas: ".status.replicas",
         label_selector: ".status.selector",
     }),
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
     ..ObjectKind::PLAIN
 };
 
-fn admit(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
+fn judge(object: &Object, _: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     if object.text(&["spec", "colour"]) == "mauve" {
         let error = FieldError::new("spec.colour", Rule::Invalid, "no gadget is mauve");

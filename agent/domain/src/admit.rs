@@ -72,7 +72,8 @@ pub use network::NETWORK_WALLS_ANNOTATION;
 pub use occasion::Occasion;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{
-    AdmittedVirtualMachine, admit_virtual_machine, judge_virtual_machine_alone,
+    Absence, AdmittedVirtualMachine, MachineAdvice, admit_virtual_machine, default_virtual_machine,
+    judge_virtual_machine,
 };
 
 impl Vmi {

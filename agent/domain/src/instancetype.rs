@@ -25,7 +25,9 @@ pub(crate) use defaults::{fill_in_defaults, machine_type};
 pub use expand::expand;
 pub use kit::{Kit, apply, conflict_text};
 pub(crate) use matcher::is_inferred;
-pub use matcher::{FindKit, Named, Sort, check_matcher_changes, check_matchers, named};
+pub use matcher::{
+    FindKit, Named, Sort, check_matcher_changes, check_matchers, leave_out_matchers, named,
+};
 pub use origin::origin;
 pub use requirements::{Shortfall, check_requirements};
 pub use topology::check_spread;

@@ -83,8 +83,11 @@ pub struct Admission {
     pub warnings: Vec<String>,
 }
 
-/// Judges an object and fills in its defaults.
-pub type Admit = fn(&mut Object, &AdmitContext<'_>) -> Admission;
+/// Fills in what an object does not say. What is malformed it leaves alone, and what has its defaults stays as it is.
+pub type FillIn = fn(&mut Object, &AdmitContext<'_>);
+
+/// Judges an object that has its defaults.
+pub type Judge = fn(&Object, &AdmitContext<'_>) -> Admission;
 
 /// Brings an object of a version that is not the stored one into the form of that; the answer is what is wrong with it.
 pub type Convert = fn(&str, &mut Value) -> Vec<DecodeError>;
@@ -99,7 +102,7 @@ pub type MakeCompanions = fn(&mut Object, &dyn Fn(&ObjectId) -> Option<Object>) 
 #[derive(Clone, Copy, Debug)]
 pub enum Writer {
     /// This layer, for any caller, once the object is admitted.
-    Objects(Admit),
+    Objects(Judge),
     /// The agent's own path for objects with a guest, which admits them, gives them an actor and ends the guest before
     /// the object goes.
     Guests,
@@ -144,6 +147,8 @@ pub struct ObjectKind {
     pub writer: Writer,
     /// Brings objects of the other versions into the form of the first. Without it all versions have one form.
     pub convert: Option<Convert>,
+    /// Fills in defaults, of kinds that this layer writes.
+    pub defaults: Option<FillIn>,
     /// Brings what a caller wrote into the form that is stored, before it is compared, merged or admitted.
     pub normalize: Option<fn(&mut Object)>,
     /// Members that are encrypted in the ledger, that the annotation of the last apply names without their values, and
@@ -182,6 +187,7 @@ impl ObjectKind {
         lasting: &[],
         writer: Writer::Agent,
         convert: None,
+        defaults: None,
         normalize: None,
         confidential: &[],
         read_role: Role::View,
@@ -190,6 +196,17 @@ impl ObjectKind {
         companions: None,
         data: None,
     };
+
+    /// Fills in an object's defaults and judges it; nothing of kinds that this layer does not write.
+    pub fn admit(&self, object: &mut Object, context: &AdmitContext<'_>) -> Option<Admission> {
+        let Writer::Objects(judge) = self.writer else {
+            return None;
+        };
+        if let Some(fill_in) = self.defaults {
+            fill_in(object, context);
+        }
+        Some(judge(object, context))
+    }
 
     /// Group and version in which objects are stored and shown.
     #[must_use]

@@ -24,8 +24,8 @@ pub use data::read::data_of;
 pub use garbage::collect;
 pub use kind::table::{Kinds, LastText};
 pub use kind::{
-    Admission, Admit, AdmitContext, Column, ColumnType, Convert, MakeCompanions, ObjectKind,
-    ReadData, Scale, Scope, Writer,
+    Admission, AdmitContext, Column, ColumnType, Convert, FillIn, Judge, MakeCompanions,
+    ObjectKind, ReadData, Scale, Scope, Writer,
 };
 pub use kit::copy::{kit_copy, kit_reference};
 pub use kit::{KitPart, Outdated, find_kit};

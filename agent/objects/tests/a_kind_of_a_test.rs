@@ -52,11 +52,11 @@ const GADGET: ObjectKind = ObjectKind {
     }],
     has_status: true,
     lasting: &["spec.colour"],
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
     ..ObjectKind::PLAIN
 };
 
-fn admit(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
+fn judge(object: &Object, _: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     if object.text(&["spec", "colour"]).is_empty() {
         let error = FieldError::new("spec.colour", Rule::Required, "a gadget has a colour");
@@ -167,7 +167,7 @@ fn what_a_kind_does_not_have_is_refused_with_its_path() {
 #[test]
 fn its_own_admission_judges_it() {
     let kinds = kinds();
-    let Some(Writer::Objects(admit)) = kinds.find("Gadget").map(|kind| kind.writer) else {
+    let Some(Writer::Objects(judge)) = kinds.find("Gadget").map(|kind| kind.writer) else {
         panic!("no admission");
     };
     let caps = NodeCaps {
@@ -189,9 +189,9 @@ fn its_own_admission_judges_it() {
         finds_all: true,
     };
     let mut object = created(kinds);
-    assert_eq!(admit(&mut object, &context).errors, []);
+    assert_eq!(judge(&object, &context).errors, []);
     object.content["spec"] = json!({});
-    assert_eq!(admit(&mut object, &context).errors.len(), 1);
+    assert_eq!(judge(&object, &context).errors.len(), 1);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use agent_objects::{
     AdmitContext, Given, Kinds, LAST_APPLIED, Object, ObjectKind, Preconditions, Propagation,
-    Refusal, Writer, applied, create, data_of, delete,
+    Refusal, applied, create, data_of, delete,
 };
 use serde_json::{Value, json};
 
@@ -37,10 +37,7 @@ fn admit(value: Value, before: Option<&Object>) -> (Object, Vec<String>) {
         None => create(kind, object, &given).expect("has a name"),
         Some(_) => object,
     };
-    let Writer::Objects(admit) = kind.writer else {
-        panic!("{} is not written by callers", kind.kind);
-    };
-    let admission = admit(
+    let admission = kind.admit(
         &mut object,
         &AdmitContext {
             // Writes of these would be slowed by a look at what the node has; a start of a machine makes one, too.
@@ -50,6 +47,9 @@ fn admit(value: Value, before: Option<&Object>) -> (Object, Vec<String>) {
             finds_all: true,
         },
     );
+    let Some(admission) = admission else {
+        panic!("{} is not written by callers", kind.kind);
+    };
     let errors = admission.errors.iter().map(ToString::to_string);
     (object, errors.collect())
 }

@@ -27,10 +27,9 @@ pub(super) fn admitted(
 ) -> Result<Option<Outcome>, Refusal> {
     let kinds = Kinds::this_release();
     let (kind, object) = kinds.read(value)?;
-    let admit = match kind.writer {
-        Writer::Objects(admit) => admit,
-        Writer::Guests | Writer::Agent => return Ok(None),
-    };
+    if !matches!(kind.writer, Writer::Objects(_)) {
+        return Ok(None);
+    }
     let given = Given {
         uid: generated::FIRST_UID,
         now: "",
@@ -47,8 +46,8 @@ pub(super) fn admitted(
         find: &find,
         finds_all: false,
     };
-    let admission = admit(&mut object, &context);
-    Ok(Some(Outcome {
+    let admission = kind.admit(&mut object, &context);
+    Ok(admission.map(|admission| Outcome {
         object,
         is_generated,
         admission,

@@ -318,14 +318,14 @@ impl<H: Host> Agent<H> {
     ) -> Result<(Vec<String>, Inputs), ApiError> {
         let caps = || self.node.caps();
         let (admission, inputs) = match kind.writer {
-            Writer::Objects(admit) => self.with_find(|find| {
+            Writer::Objects(_) => self.with_find(|find| {
                 let context = AdmitContext {
                     caps: Some(&caps),
                     before,
                     find,
                     finds_all: true,
                 };
-                admit(object, &context)
+                kind.admit(object, &context).unwrap_or_default()
             })?,
             // What is stored must be legible to the guest's actor: its annotations count, too.
             Writer::Guests => (legible(kind, object)?, Inputs::default()),

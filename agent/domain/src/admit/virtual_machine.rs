@@ -17,7 +17,7 @@ use crate::derive::{firmware_serial, firmware_uuid};
 use crate::error::{FieldError, Rule, of_fields_within};
 use crate::instancetype::{
     FindKit, Kit, Sort, apply, check_matchers, check_requirements, check_spread, conflict_text,
-    fill_in_defaults, is_inferred, machine_type, named, origin,
+    fill_in_defaults, is_inferred, leave_out_matchers, machine_type, named, origin,
 };
 use crate::run_strategy::RunStrategy;
 use crate::vmi::Vmi;
@@ -36,55 +36,83 @@ pub struct AdmittedVirtualMachine {
     pub ignored: Vec<Remark>,
 }
 
-/// Admits a machine: its template is judged as the VMI that will be made of it. Without `caps` it is judged for a node
-/// that has all that this release can use. So is a machine that does not start by itself: what the node lacks matters
-/// when it is started. The server has set `metadata.uid` before.
-///
-/// As under KubeVirt an instance type or preference that is not there is no reason to refuse a machine: it waits for it.
+/// Admits a machine: fills in its defaults and judges it, as [`judge_virtual_machine`] does.
 ///
 /// # Errors
 /// Every rule that is broken.
 pub fn admit_virtual_machine(
-    object: VirtualMachine,
+    mut object: VirtualMachine,
     caps: Option<&NodeCaps>,
     find: FindKit<'_>,
 ) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
-    admit(object, (caps, find), Absence::Known)
+    default_virtual_machine(&mut object, find);
+    let advice = judge_virtual_machine(&object, (caps, find), Absence::Known)?;
+    Ok(AdmittedVirtualMachine {
+        object,
+        warnings: advice.warnings,
+        ignored: advice.ignored,
+    })
 }
 
-/// Judges a machine away from the objects of a node, where only common instance types and preferences are known: another one may
-/// be there, so that what depends on it is not judged.
-///
-/// # Errors
-/// Every rule that is broken, whatever it names.
-pub fn judge_virtual_machine_alone(
-    object: VirtualMachine,
-    caps: Option<&NodeCaps>,
-    find: FindKit<'_>,
-) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
-    admit(object, (caps, find), Absence::Unknown)
+/// Fills in what KubeVirt stores in a machine: architecture, machine type and the identity of the firmware, which all its
+/// VMIs have. An instance type says none of it, so a machine that waits for one has it, too; of a preference that is not
+/// there nothing is waited for. The server has set `metadata.uid` before.
+pub fn default_virtual_machine(object: &mut VirtualMachine, find: FindKit<'_>) {
+    let uid = object
+        .metadata
+        .as_ref()
+        .map(|metadata| metadata.uid.clone());
+    let preference = object.spec.as_ref().and_then(|spec| {
+        let named = named(spec, Sort::Preference).ok()??;
+        find(object, &named, Sort::Preference)
+    });
+    let Some(spec) = object.spec.as_mut() else {
+        return;
+    };
+    leave_out_matchers(spec);
+    if let Some(template) = spec.template.as_mut() {
+        fill_in(template, &uid.unwrap_or_default(), preference.as_ref());
+    }
 }
 
 /// What it means that an instance type or a preference is not found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Absence {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
     /// There is none.
     Known,
     /// There may be one.
     Unknown,
 }
 
-fn admit(
-    mut object: VirtualMachine,
+/// What the owner of a machine that breaks no rule should know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MachineAdvice {
+    /// Advice to whoever applies, one sentence each.
+    pub warnings: Vec<String>,
+    /// Fields that were accepted and have no effect: path and reason.
+    pub ignored: Vec<Remark>,
+}
+
+/// Judges a machine that has its defaults: its template is judged as the VMI that will be made of it. Without `caps` it is judged
+/// for a node that has all that this release can use. So is a machine that does not start by itself: what the node lacks matters
+/// when it is started.
+///
+/// As under KubeVirt an instance type or preference that is not there is no reason to refuse a machine: it waits for it. Where there
+/// may be one all the same, what depends on it is not judged.
+///
+/// # Errors
+/// Every rule that is broken.
+pub fn judge_virtual_machine(
+    object: &VirtualMachine,
     (caps, find): (Option<&NodeCaps>, FindKit<'_>),
     absence: Absence,
-) -> Result<AdmittedVirtualMachine, Vec<FieldError>> {
+) -> Result<MachineAdvice, Vec<FieldError>> {
     let mut review = Review::new(Occasion::creation(caps));
     // Metadata is judged for all kinds alike, the status is the controller's, the template is judged as a VMI.
     let left_out = ["metadata", "status", "spec.template"];
-    rules::check(&object, &left_out, &mut review);
+    rules::check(object, &left_out, &mut review);
     let metadata = object.metadata.clone().unwrap_or_default();
-    let Some(spec) = object.spec.as_mut() else {
+    let Some(spec) = object.spec.as_ref() else {
         return Err(review.errors);
     };
     check_run_strategy(spec, &mut review);
@@ -93,14 +121,13 @@ fn admit(
         review.push(error);
     }
     let caps = caps.filter(|_| RunStrategy::of(spec).is_some_and(RunStrategy::starts_by_itself));
-    let mut found = FoundKit::of(&object, find, &mut review);
+    let mut found = FoundKit::of(object, find, &mut review);
     found.is_unknown |= absence == Absence::Unknown && !found.missing.is_empty();
-    if let Some(template) = object.spec.as_mut().and_then(|spec| spec.template.as_mut()) {
-        admit_template(template, &metadata, (caps, &found), &mut review);
+    if let Some(template) = &spec.template {
+        judge_template(template, &metadata, (caps, &found), &mut review);
     }
     if review.errors.is_empty() {
-        Ok(AdmittedVirtualMachine {
-            object,
+        Ok(MachineAdvice {
             warnings: review.warnings,
             ignored: review.ignored,
         })
@@ -170,8 +197,8 @@ impl FoundKit {
     }
 }
 
-fn admit_template(
-    template: &mut VirtualMachineInstanceTemplateSpec,
+fn judge_template(
+    template: &VirtualMachineInstanceTemplateSpec,
     metadata: &ObjectMeta,
     (caps, found): (Option<&NodeCaps>, &FoundKit),
     review: &mut Review<'_>,
@@ -182,8 +209,7 @@ fn admit_template(
         review.push(FieldError::new(field, Rule::Invalid, text));
         return;
     }
-    let plain = to_json(&*template);
-    fill_in(template, &metadata.uid, kit.preference);
+    let plain = to_json(template);
     let mut made = plain.clone();
     if let Err(paths) = apply(kit, &mut made, "spec.template.spec") {
         for path in paths {
@@ -374,9 +400,6 @@ fn admit_vmi(
     }
 }
 
-/// Fills in what KubeVirt stores in a machine: architecture, machine type and the identity of the firmware, which all its
-/// VMIs have. An instance type says none of it, so a machine that waits for one has it, too; of a preference that is not
-/// there nothing is waited for.
 fn fill_in(
     template: &mut VirtualMachineInstanceTemplateSpec,
     uid: &str,

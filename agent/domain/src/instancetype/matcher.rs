@@ -170,9 +170,23 @@ pub fn check_matcher_changes(
     errors
 }
 
-/// Judges both matchers, and has those be left out that name nothing and may: their volume tells nothing.
+/// Leaves out matchers that name nothing and may: their volume tells nothing.
+pub fn leave_out_matchers(spec: &mut VirtualMachineSpec) {
+    for sort in [Sort::Instancetype, Sort::Preference] {
+        let is_legal = sort.of(spec).is_some_and(|it| check(sort, &it).is_empty());
+        if !is_legal || !is_inferred(spec, sort) || infer(spec, sort).is_err() {
+            continue;
+        }
+        match sort {
+            Sort::Instancetype => spec.instancetype = None,
+            Sort::Preference => spec.preference = None,
+        }
+    }
+}
+
+/// Judges both matchers.
 #[must_use]
-pub fn check_matchers(spec: &mut VirtualMachineSpec) -> Vec<FieldError> {
+pub fn check_matchers(spec: &VirtualMachineSpec) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for sort in [Sort::Instancetype, Sort::Preference] {
         let Some(matcher) = sort.of(spec) else {
@@ -180,15 +194,8 @@ pub fn check_matchers(spec: &mut VirtualMachineSpec) -> Vec<FieldError> {
         };
         let before = errors.len();
         errors.extend(check(sort, &matcher));
-        if errors.len() > before || !is_inferred(spec, sort) {
-            continue;
-        }
-        match infer(spec, sort) {
-            Ok(()) => match sort {
-                Sort::Instancetype => spec.instancetype = None,
-                Sort::Preference => spec.preference = None,
-            },
-            Err(error) => errors.push(error),
+        if errors.len() == before && is_inferred(spec, sort) {
+            errors.extend(infer(spec, sort).err());
         }
     }
     errors

@@ -20,7 +20,7 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     short_names: &["cm"],
     message: "kvmlet.core.v1.ConfigMap",
     columns: &[count("DATA", "['data','binaryData'].*"), AGE],
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
     data: Some(data),
     ..ObjectKind::PLAIN
 };
@@ -33,7 +33,7 @@ fn data(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
     Ok(data)
 }
 
-fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+fn judge(object: &Object, context: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     let map: ConfigMap = match from_members(&object.content) {
         Ok(map) => map,

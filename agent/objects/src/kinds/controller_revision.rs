@@ -22,11 +22,11 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         AGE,
     ],
     frozen: &["data"],
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
     ..ObjectKind::PLAIN
 };
 
-fn admit(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
+fn judge(object: &Object, _: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     match object.content.get("data") {
         None => {

@@ -21,7 +21,7 @@ const TYPE: ObjectKind = ObjectKind {
     message: "kubevirt.instancetype.v1beta1.VirtualMachineInstancetype",
     columns: &[AGE],
     convert: Some(convert_type),
-    writer: Writer::Objects(admit_type),
+    writer: Writer::Objects(judge_type),
     ..ObjectKind::PLAIN
 };
 
@@ -50,7 +50,7 @@ pub(super) const NAMESPACED_PREFERENCE: ObjectKind = ObjectKind {
     short_names: &["vmpref", "vmprefs", "vmp", "vmps"],
     message: "kubevirt.instancetype.v1beta1.VirtualMachinePreference",
     convert: Some(convert_preference),
-    writer: Writer::Objects(admit_preference),
+    writer: Writer::Objects(judge_preferences),
     ..TYPE
 };
 
@@ -87,7 +87,7 @@ fn convert(sort: Sort, version: &str, value: &Value) -> Vec<DecodeError> {
     unknown.collect()
 }
 
-fn admit_type(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
+fn judge_type(object: &Object, _: &AdmitContext<'_>) -> Admission {
     let spec = object.content.get("spec").cloned().map(from_json);
     judged(
         spec.transpose()
@@ -95,7 +95,7 @@ fn admit_type(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
     )
 }
 
-fn admit_preference(object: &mut Object, _: &AdmitContext<'_>) -> Admission {
+fn judge_preferences(object: &Object, _: &AdmitContext<'_>) -> Admission {
     let spec: Option<Value> = object.content.get("spec").cloned();
     let spec = spec.map(from_json).transpose();
     judged(spec.map(|spec| judge_preference(spec.as_ref())))

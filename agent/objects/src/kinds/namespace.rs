@@ -20,20 +20,27 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     message: "kvmlet.core.v1.Namespace",
     columns: &[text("STATUS", ".status.phase"), AGE],
     has_status: true,
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
+    defaults: Some(fill_in),
     finalizer: Some("kubernetes"),
     undeletable: &["default"],
     ..ObjectKind::PLAIN
 };
 
-fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
-    let name = object.metadata.name.clone();
-    let labels = &mut object.metadata.labels;
-    labels.insert(NAME_LABEL.to_owned(), name.clone());
+fn fill_in(object: &mut Object, context: &AdmitContext<'_>) {
+    let Object {
+        metadata, content, ..
+    } = object;
+    let labels = &mut metadata.labels;
+    labels.insert(NAME_LABEL.to_owned(), metadata.name.clone());
     if context.before.is_none() {
         let status = json!({"phase": "Active"});
-        object.content.insert(String::from("status"), status);
+        content.insert(String::from("status"), status);
     }
+}
+
+fn judge(object: &Object, _: &AdmitContext<'_>) -> Admission {
+    let name = &object.metadata.name;
     // The name has to be that of a namespace, which is more than an object's.
     let mut within = ObjectMeta {
         name: String::from("name"),
@@ -44,7 +51,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
     let errors = check_metadata(&mut within).into_iter();
     let named = errors.map(|error| FieldError::new("metadata.name", Rule::Invalid, error.message));
     Admission {
-        errors: named.map(|error| error.value(&name)).collect(),
+        errors: named.map(|error| error.value(name)).collect(),
         warnings: Vec::new(),
     }
 }

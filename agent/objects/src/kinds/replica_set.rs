@@ -34,17 +34,28 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         status_replicas: ".status.replicas",
         label_selector: ".status.labelSelector",
     }),
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
+    defaults: Some(fill_in),
     ..ObjectKind::PLAIN
 };
 
-/// Fills in the number of replicas, and judges selector and template. The template is judged as the VMIs that will be
-/// made of it, so that a set is refused rather than left without replicas.
-fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+/// Fills in the number of replicas.
+fn fill_in(object: &mut Object, _: &AdmitContext<'_>) {
+    let spec = object.content.get("spec").cloned();
+    let spec = spec.and_then(|spec| from_json::<VirtualMachineInstanceReplicaSetSpec>(spec).ok());
+    if let Some(mut spec) = spec {
+        spec.replicas.get_or_insert(1);
+        object.content.insert(String::from("spec"), to_json(&spec));
+    }
+}
+
+/// Judges selector and template. The template is judged as the VMIs that will be made of it, so that a set is refused rather
+/// than left without replicas.
+fn judge(object: &Object, context: &AdmitContext<'_>) -> Admission {
     let Some(spec) = object.content.get("spec").cloned() else {
         return refuse(required("spec"));
     };
-    let mut spec: VirtualMachineInstanceReplicaSetSpec = match from_json(spec) {
+    let spec: VirtualMachineInstanceReplicaSetSpec = match from_json(spec) {
         Ok(spec) => spec,
         Err(errors) => {
             let within = errors.into_iter().map(|error| {
@@ -57,8 +68,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
         }
     };
     let mut admission = Admission::default();
-    let replicas = *spec.replicas.get_or_insert(1);
-    if replicas < 0 {
+    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas < 0) {
         let error = FieldError::new(
             "spec.replicas",
             Rule::Invalid,
@@ -71,9 +81,6 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
         None => admission.errors.push(required("spec.template")),
     }
     admit_selector(&spec, &mut admission);
-    if admission.errors.is_empty() {
-        object.content.insert(String::from("spec"), to_json(&spec));
-    }
     admission
 }
 

@@ -25,7 +25,8 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     message: "kvmlet.core.v1.Secret",
     columns: &[text("TYPE", ".type"), count("DATA", ".data.*"), AGE],
     lasting: &["type"],
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
+    defaults: Some(fill_in),
     normalize: Some(merge_text),
     confidential: &["data", "stringData"],
     read_role: Role::Operate,
@@ -54,25 +55,27 @@ fn data(object: &Object) -> Result<BTreeMap<String, Vec<u8>>, Refusal> {
     Ok(secret.data)
 }
 
-fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+fn fill_in(object: &mut Object, _: &AdmitContext<'_>) {
+    let kind = object.content.entry("type");
+    kind.or_insert_with(|| "Opaque".into());
+}
+
+fn judge(object: &Object, context: &AdmitContext<'_>) -> Admission {
     let mut admission = Admission::default();
     let secret: Secret = match from_members(&object.content) {
         Ok(secret) => secret,
         Err(errors) => return misformed(errors),
     };
-    let kind = object.content.entry("type");
-    let kind = kind.or_insert_with(|| "Opaque".into()).clone();
+    let kind = object.text(&["type"]);
     let sizes = secret.data.iter().map(|(key, value)| (key, value.len()));
     let bytes = check_keys("data", sizes, &mut admission);
     check_size("data", bytes, &mut admission);
-    let name = kind.as_str().unwrap_or_default();
-    check_type(name, (&object.metadata, &secret), &mut admission);
+    check_type(kind, (&object.metadata, &secret), &mut admission);
     if let Some(before) = context.before
-        && before.content.get("type") != Some(&kind)
+        && before.text(&["type"]) != kind
     {
         let error = FieldError::new("type", Rule::Invalid, "field is immutable");
-        let value = kind.as_str().unwrap_or_default();
-        admission.errors.push(error.value(value));
+        admission.errors.push(error.value(kind));
     }
     check_immutable(object, context.before, &["data"], &mut admission);
     admission

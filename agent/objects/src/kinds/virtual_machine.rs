@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 
 use agent_domain::{
-    FieldError, Named, Rule, Sort, admit_virtual_machine, check_matcher_changes,
-    judge_virtual_machine_alone,
+    Absence, FieldError, Named, Rule, Sort, check_matcher_changes, default_virtual_machine,
+    judge_virtual_machine,
 };
 use proto_node::vmi::{VirtualMachine, VirtualMachineSpec};
 use proto_node::{from_json, to_json};
+use serde_json::Value;
 
 use super::columns::{AGE, text};
 use crate::kind::{Admission, AdmitContext, ObjectKind, Writer};
@@ -30,7 +31,8 @@ pub(super) const KIND: ObjectKind = ObjectKind {
         text("READY", ".status.conditions[?(@.type=='Ready')].status"),
     ],
     has_status: true,
-    writer: Writer::Objects(admit),
+    writer: Writer::Objects(judge),
+    defaults: Some(fill_in),
     // KubeVirt's: a machine goes once its VMI is gone.
     finalizer: Some("kubevirt.io/virtualMachineControllerFinalize"),
     // A type that is deleted right after the machine was made does not matter to it.
@@ -38,8 +40,28 @@ pub(super) const KIND: ObjectKind = ObjectKind {
     ..ObjectKind::PLAIN
 };
 
-/// Fills in what KubeVirt stores in a machine, and judges its spec.
-fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
+/// Fills in what KubeVirt stores in a machine.
+fn fill_in(object: &mut Object, context: &AdmitContext<'_>) {
+    if object.is_deleted() {
+        return;
+    }
+    let Ok(mut machine) = from_json::<VirtualMachine>(object.to_json()) else {
+        return;
+    };
+    let find = |machine: &VirtualMachine, _: &Named, sort: Sort| find(context, machine, sort);
+    default_virtual_machine(&mut machine, &find);
+    if let Some(spec) = &machine.spec {
+        object.content.insert(String::from("spec"), to_json(spec));
+    }
+}
+
+fn find(context: &AdmitContext<'_>, machine: &VirtualMachine, sort: Sort) -> Option<Value> {
+    let get = |id: &ObjectId| Ok::<_, Infallible>((context.find)(id));
+    let found = find_kit(machine, sort, get);
+    found.ok().and_then(|part| part.spec().cloned())
+}
+
+fn judge(object: &Object, context: &AdmitContext<'_>) -> Admission {
     // As under KubeVirt: what goes is not judged any more.
     if object.is_deleted() {
         return Admission::default();
@@ -56,11 +78,7 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
             };
         }
     };
-    let find = |machine: &VirtualMachine, _: &Named, sort: Sort| {
-        let get = |id: &ObjectId| Ok::<_, Infallible>((context.find)(id));
-        let found = find_kit(machine, sort, get);
-        found.ok().and_then(|part| part.spec().cloned())
-    };
+    let find = |machine: &VirtualMachine, _: &Named, sort: Sort| find(context, machine, sort);
     let errors = of_changes(&machine, context);
     if !errors.is_empty() {
         return Admission {
@@ -69,22 +87,17 @@ fn admit(object: &mut Object, context: &AdmitContext<'_>) -> Admission {
         };
     }
     let caps = context.caps.map(|caps| caps());
-    let admitted = if context.finds_all {
-        admit_virtual_machine(machine, caps.as_ref(), &find)
+    // Away from the objects of a node only common instance types and preferences are known.
+    let absence = if context.finds_all {
+        Absence::Known
     } else {
-        judge_virtual_machine_alone(machine, caps.as_ref(), &find)
+        Absence::Unknown
     };
-    match admitted {
-        Ok(admitted) => {
-            let spec = admitted.object.spec.as_ref().map(to_json);
-            object
-                .content
-                .insert(String::from("spec"), spec.unwrap_or_default());
-            Admission {
-                errors: Vec::new(),
-                warnings: admitted.warnings,
-            }
-        }
+    match judge_virtual_machine(&machine, (caps.as_ref(), &find), absence) {
+        Ok(advice) => Admission {
+            errors: Vec::new(),
+            warnings: advice.warnings,
+        },
         Err(errors) => Admission {
             errors,
             warnings: Vec::new(),
@@ -104,7 +117,7 @@ fn of_changes(machine: &VirtualMachine, context: &AdmitContext<'_>) -> Vec<Field
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::Kinds;
@@ -137,7 +150,7 @@ mod tests {
             (machine("large", "other"), true),
             (machine("large", "kept"), false),
         ] {
-            let told = admit(&mut after, &context).errors;
+            let told = KIND.admit(&mut after, &context).unwrap_or_default().errors;
             let told: Vec<Value> = told
                 .iter()
                 .map(|error| json!([error.path, error.message]))
