@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod renamed;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the agent finds the compiled message.
 const DESCRIPTORS: &str = "KVMLET_TEST_DESCRIPTORS";
+
+/// What the agent serves that is started with this: kinds of this release under other names.
+const RENAMED: &str = "KVMLET_TEST_RENAMED";
 
 const PROTO: &str = r#"
 syntax = "proto3";
@@ -89,19 +94,36 @@ fn main() -> ExitCode {
         return agent();
     }
     let arguments = Arguments::from_args();
-    let name = "a_kind_of_a_test_is_served_as_all_others";
-    let trial = Trial::test(name, || {
-        if let Some(why) = host::without_host() {
-            integration::skip::say(&why);
-            return Ok(());
-        }
-        a_kind_of_a_test_is_served_as_all_others().map_err(|error| format!("{error:?}").into())
-    });
-    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+    let trial = |name: &str, run: fn() -> anyhow::Result<()>| {
+        Trial::test(name, move || {
+            if let Some(why) = host::without_host() {
+                integration::skip::say(&why);
+                return Ok(());
+            }
+            run().map_err(|error| format!("{error:?}").into())
+        })
+    };
+    let trials = vec![
+        trial(
+            "a_kind_of_a_test_is_served_as_all_others",
+            a_kind_of_a_test_is_served_as_all_others,
+        ),
+        trial(
+            "kinds_of_data_are_served_under_any_name",
+            renamed::kinds_of_data_are_served_under_any_name,
+        ),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The agent of this release, with one kind more.
+/// The agent of this release, with one kind more, or with kinds under other names.
 fn agent() -> ExitCode {
+    if std::env::var_os(RENAMED).is_some() {
+        return match Kinds::install(renamed::kinds()) {
+            Ok(()) => agent_daemon::main(),
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let mut kinds: Vec<ObjectKind> = Kinds::built_in().all().copied().collect();
     kinds.push(GADGET);
     let descriptors = std::env::var_os(DESCRIPTORS).map(std::fs::read);
@@ -165,9 +187,10 @@ fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
     Ok(output.stdout)
 }
 
-fn start(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+/// Starts this program as the agent, with one variable of its environment set.
+fn start(host: &Host, agent: &Agent<'_, Host>, variable: &str) -> anyhow::Result<()> {
     host.sh(&format!(
-        "{DESCRIPTORS}=/run/descriptors setsid kvmlet --config {} </dev/null >>{} 2>&1 &",
+        "{variable} setsid kvmlet --config {} </dev/null >>{} 2>&1 &",
         integration::agent::CONFIG,
         integration::agent::LOG
     ))?;
@@ -211,9 +234,10 @@ fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
     let agent = Agent::prepare(&host)?;
     let this = std::env::current_exe()?;
     host.sh(&format!("cp {} /run/bin/kvmlet", this.display()))?;
+    let variable = format!("{DESCRIPTORS}=/run/descriptors");
     let descriptors = compiled(host.directory())?;
     host.put("/run/descriptors", 0o644, &descriptors)?;
-    start(&host, &agent)?;
+    start(&host, &agent, &variable)?;
     let known = succeed(&agent, "api-resources")?;
     let line = known.lines().find(|line| line.starts_with("gadgets"));
     let line = line.with_context(|| known.clone())?;
@@ -273,7 +297,7 @@ fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
     succeed(&agent, &format!("patch gd blue --type merge -p '{owner}'"))?;
     agent.kill()?;
     explained_without_an_agent(&agent)?;
-    start(&host, &agent)?;
+    start(&host, &agent, &variable)?;
     succeed(&agent, "delete gd red")?;
     host.wait_for("[ -z \"$(kvmctl get gd -o name)\" ]", PATIENCE)
         .with_context(|| agent.log())?;
