@@ -11,6 +11,7 @@ mod legal_kind;
 mod node;
 mod others;
 mod unserved;
+mod webhooks;
 
 use proto_node::json_to_yaml;
 use serde_json::Value;

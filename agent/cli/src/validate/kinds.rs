@@ -4,7 +4,7 @@ use agent_objects::{INSTEAD_OF_NETWORK_POLICY, Kinds};
 use proto_node::object::{ObjectName, VMI_KIND};
 
 use super::legal_kind::{Judge, LegalKind};
-use super::unserved;
+use super::{unserved, webhooks};
 
 /// What a manifest's `apiVersion` and `kind` come to.
 pub(super) enum Standing {
@@ -41,6 +41,14 @@ const fn formed(name: &'static str, form: &'static str) -> LegalKind {
     }
 }
 
+/// One whose webhook is known besides.
+const fn hooked(name: &'static str, form: &'static str, judge: Judge) -> LegalKind {
+    LegalKind {
+        form,
+        ..judged(name, judge)
+    }
+}
+
 const fn judged(name: &'static str, judge: Judge) -> LegalKind {
     LegalKind {
         judge,
@@ -72,9 +80,10 @@ const GROUPS: &[Group] = &[
             kind("KubeVirt"),
             kind("VirtualMachine"),
             kind(VMI_KIND),
-            formed(
+            hooked(
                 "VirtualMachineInstanceMigration",
                 "spec!{addedNodeSelector.* priority receive{migrationID!} sendTo{connectURL! migrationID!} vmiName}",
+                webhooks::migration,
             ),
             judged("VirtualMachineInstancePreset", unserved::preset),
             kind("VirtualMachineInstanceReplicaSet"),
@@ -102,15 +111,17 @@ const GROUPS: &[Group] = &[
         name: "snapshot.kubevirt.io",
         versions: &["v1beta1", "v1alpha1"],
         kinds: &[
-            formed(
+            hooked(
                 "VirtualMachineRestore",
                 "spec!{patches[] target!{apiGroup kind! name!} targetReadinessPolicy virtualMachineSnapshotName! \
                  volumeOwnershipPolicy volumeRestoreOverrides[]{annotations.* labels.* restoreName volumeName} \
                  volumeRestorePolicy}",
+                webhooks::restore,
             ),
-            formed(
+            hooked(
                 "VirtualMachineSnapshot",
                 "spec!{deletionPolicy failureDeadline source!{apiGroup kind! name!}}",
+                webhooks::snapshot,
             ),
             kind("VirtualMachineSnapshotContent"),
         ],
@@ -119,31 +130,34 @@ const GROUPS: &[Group] = &[
     Group {
         name: "export.kubevirt.io",
         versions: &["v1", "v1beta1", "v1alpha1"],
-        kinds: &[formed(
+        kinds: &[hooked(
             "VirtualMachineExport",
             "spec!{source!{apiGroup kind! name!} tokenSecretRef ttlDuration}",
+            webhooks::export,
         )],
         has_others: false,
     },
     Group {
         name: "clone.kubevirt.io",
         versions: &["v1beta1", "v1alpha1"],
-        kinds: &[formed(
+        kinds: &[hooked(
             "VirtualMachineClone",
             "spec!{annotationFilters[] labelFilters[] newMacAddresses.* newSMBiosSerial patches[] \
              source!{apiGroup kind! name!} target{apiGroup kind! name!} template{annotationFilters[] labelFilters[]} \
              volumeNamePolicy}",
+            webhooks::clone,
         )],
         has_others: false,
     },
     Group {
         name: "migrations.kubevirt.io",
         versions: &["v1alpha1"],
-        kinds: &[formed(
+        kinds: &[hooked(
             "MigrationPolicy",
             "spec!{allowAutoConverge:b allowPostCopy:b allowWorkloadDisruption:b bandwidthPerMigration:q \
              completionTimeoutPerGiB:i experimental:any maxDowntimeMs:i \
              selectors!{namespaceSelector.* virtualMachineInstanceSelector.*}}",
+            webhooks::migration_policy,
         )],
         has_others: false,
     },

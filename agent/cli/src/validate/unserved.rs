@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::cause::{Cause, cause, misformed, plain};
 use super::legal_kind::LegalKind;
 use super::node::JudgedNode;
-use super::{form, others};
+use super::{form, others, webhooks};
 
 /// Of a kind whose form is not known here.
 pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
@@ -69,6 +69,9 @@ pub(super) fn pool(_: &LegalKind, object: Value, node: Option<&JudgedNode>) -> V
         None => causes.push(required(field, format!("{field} in body is required"))),
         Some(selector) => causes.extend(check_selector(field, selector, template)),
     }
+    let spec = &object["spec"];
+    causes.extend(webhooks::unavailable(spec));
+    causes.extend(webhooks::strategies(spec));
     causes
 }
 

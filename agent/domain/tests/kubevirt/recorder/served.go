@@ -57,6 +57,15 @@ func servedKinds() map[schema.GroupVersionKind]servedKind {
 		components.NewVirtualMachineClusterInstancetypeCrd,
 		components.NewVirtualMachinePreferenceCrd,
 		components.NewVirtualMachineClusterPreferenceCrd,
+		components.NewVirtualMachineInstanceMigrationCrd,
+		components.NewVirtualMachinePoolCrd,
+		components.NewVirtualMachineSnapshotCrd,
+		components.NewVirtualMachineSnapshotContentCrd,
+		components.NewVirtualMachineRestoreCrd,
+		components.NewVirtualMachineExportCrd,
+		components.NewMigrationPolicyCrd,
+		components.NewVirtualMachineCloneCrd,
+		components.NewKubeVirtCrd,
 	} {
 		crd := must(make())
 		for _, version := range crd.Spec.Versions {
@@ -122,6 +131,8 @@ func served(config *virtconfig.ClusterConfig) func([]byte) any {
 			resource := metav1.GroupVersionResource(webhooks.VirtualMachineInstancePresetGroupVersionResource)
 			asked := review(resource, it.Object)
 			it.Causes, it.Error = refusal((&admitters.VMIPresetAdmitter{}).Admit(context.Background(), asked))
+		default:
+			it.Causes, it.Error = admitOther(config, head.Kind, it.Object)
 		}
 		return it
 	}
