@@ -117,12 +117,20 @@ impl Step {
     }
 }
 
-/// What a step says: numbers first, since what follows may be long.
+/// Fewest characters of an image's name that are shown.
+const SHORTEST_NAME: usize = 12;
+
+/// Places in [`Said::numbers`], in the order in which they give way to the name of the image.
+const GIVE_WAY: [usize; 3] = [2, 1, 3];
+
+/// What a step says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
-    /// A bar, and how fast it grows.
-    numbers: String,
+    /// Name of the image that the work is for.
+    image: String,
     text: String,
+    /// A bar with percents, how much of how much is done, how fast, and the time left.
+    numbers: [String; 4],
 }
 
 impl Said {
@@ -137,31 +145,85 @@ impl Said {
         let operation = vmi.pointer("/status/operation");
         let number = |name: &str| operation.and_then(|of| of.get(name)?.as_u64());
         let (done, total) = (number("doneBytes"), number("totalBytes").unwrap_or(0));
-        let mut numbers = String::new();
+        let mut numbers = <[String; 4]>::default();
         if total > 0 {
             let done = done.unwrap_or(0).min(total);
             let percent = done.saturating_mul(100) / total;
-            numbers = format!("{} {percent:>3} %", bar(done, total, 8));
-            if let Some(rate) = number("bytesPerSecond").filter(|rate| *rate > 0) {
-                numbers.push_str(&format!("  {}/s", bytes(rate)));
-            }
-            if let Some(left) = number("secondsLeft") {
-                numbers.push_str(&format!("  {left} s left"));
-            }
+            let rate = number("bytesPerSecond").filter(|rate| *rate > 0);
+            let left = number("secondsLeft");
+            numbers = [
+                format!("{} {percent:>3} %", bar(done, total, 8)),
+                amount(done, total),
+                rate.map(|rate| format!("{}/s", bytes(rate)))
+                    .unwrap_or_default(),
+                left.map(|left| format!("{left} s left"))
+                    .unwrap_or_default(),
+            ];
         }
-        Self {
-            numbers,
-            text: text(vmi, "/status/operation/message"),
+        let message = text(vmi, "/status/operation/message");
+        let named = OF_IMAGES.iter().find_map(|stage| {
+            let name = message.strip_prefix(stage)?.strip_prefix(" image ")?;
+            Some((*stage, name.trim_matches('"').to_owned()))
+        });
+        match named {
+            Some((stage, image)) => Self {
+                image,
+                // Pulling is what is expected.
+                text: match stage {
+                    "Pulling" => String::new(),
+                    stage => stage.to_lowercase(),
+                },
+                numbers,
+            },
+            None => Self {
+                text: message,
+                numbers,
+                ..Self::default()
+            },
         }
     }
 
-    fn line(&self) -> String {
-        match (self.numbers.as_str(), self.text.as_str()) {
-            ("", text) => text.to_owned(),
-            (numbers, "") => numbers.to_owned(),
-            (numbers, text) => format!("{numbers}  {text}"),
+    /// In one line of so many characters. The end of an image's name tells more than its beginning.
+    fn line(&self, most: usize) -> String {
+        let mut numbers = self.numbers.clone();
+        let image = self.image.chars().count();
+        let wanted = image.min(SHORTEST_NAME) + 2 * usize::from(image > 0);
+        for place in GIVE_WAY {
+            if self.behind(&numbers).chars().count().saturating_add(wanted) <= most {
+                break;
+            }
+            if let Some(number) = numbers.get_mut(place) {
+                number.clear();
+            }
         }
+        let behind = self.behind(&numbers);
+        let room = most.saturating_sub(behind.chars().count() + 2);
+        let image = match image.checked_sub(room.max(1)) {
+            None | Some(0) => self.image.clone(),
+            Some(cut) => format!("…{}", self.image.chars().skip(cut + 1).collect::<String>()),
+        };
+        joined([&image, &behind])
     }
+
+    fn behind(&self, numbers: &[String; 4]) -> String {
+        joined([&self.text].into_iter().chain(numbers))
+    }
+}
+
+/// What is not empty, with two blanks between.
+fn joined<'a>(parts: impl IntoIterator<Item = &'a String>) -> String {
+    let parts = parts.into_iter().map(String::as_str);
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join("  ")
+}
+
+/// Such as `214/301 MiB`.
+fn amount(done: u64, total: u64) -> String {
+    let (shift, unit) = match total {
+        0..0x10_0000 => (10, "KiB"),
+        _ => (20, "MiB"),
+    };
+    format!("{}/{} {unit}", done >> shift, total >> shift)
 }
 
 /// Progress of one step.
@@ -358,8 +420,9 @@ fn write(text: &str) {
 
 /// One row of the view: the step, its time, what it says. A row has to fit on a line, or the view could not be drawn over.
 fn row(step: Step, steps: &Steps, now: Duration, columns: usize) -> Option<String> {
-    /// Of a row that is indented by four, so that 80 columns are enough.
-    const MOST: usize = 70;
+    // It is indented by four.
+    let most = columns.saturating_sub(5);
+    let most_said = most.saturating_sub(22);
     let name = step.name();
     let (way, took) = steps.of(step);
     let seconds = |took: Duration| format!("{:.1} s", took.as_secs_f64());
@@ -368,7 +431,7 @@ fn row(step: Step, steps: &Steps, now: Duration, columns: usize) -> Option<Strin
     let (time, said) = match way {
         Way::Ahead => return None,
         Way::GoesOn { said } if steps.present == Some(step) => {
-            let said = said.line();
+            let said = said.line(most_said);
             let said = if said.is_empty() {
                 "...".to_owned()
             } else {
@@ -379,10 +442,9 @@ fn row(step: Step, steps: &Steps, now: Duration, columns: usize) -> Option<Strin
         // How much there was of a pull is of no interest once it is over, or another step is under way.
         Way::GoesOn { .. } => (took(), String::new()),
         Way::Over { .. } if matches!(step, Step::Image | Step::Disks) => (took(), String::new()),
-        Way::Over { said, .. } => (took(), said.line()),
+        Way::Over { said, .. } => (took(), said.line(most_said)),
     };
     let text = format!("{name:<11} {time:>8}  {said}");
-    let most = MOST.min(columns.saturating_sub(5));
     let text: String = text.chars().take(most).collect();
     Some(text.trim_end().to_owned())
 }
@@ -393,10 +455,10 @@ fn plain(step: Step, (way, took): (&Way, Duration), now: Duration) -> Option<Str
     let took = took.as_secs_f64();
     let (at, what) = match (step, way) {
         (_, Way::Ahead) => return None,
-        (_, Way::GoesOn { said }) if *said != Said::default() => (&now, said.line()),
+        (_, Way::GoesOn { said }) if *said != Said::default() => (&now, said.line(usize::MAX)),
         // A step without text gets its line once it is over.
         (_, Way::GoesOn { .. }) => return None,
-        (Step::Network, Way::Over { at, said }) => (at, said.line()),
+        (Step::Network, Way::Over { at, said }) => (at, said.line(usize::MAX)),
         (_, Way::Over { at, .. }) => (at, format!("done in {took:.1} s")),
     };
     Some(format!("{:5.1} s  {name}: {what}", at.as_secs_f64()))
@@ -488,20 +550,35 @@ mod tests {
     }
 
     #[test]
-    fn a_row_fits_on_a_line_and_shows_how_a_pull_goes_before_its_image() {
-        let mut long = vmi("Scheduling", "Pulling", false);
-        long["status"]["operation"] = json!({
-            "reason": "Pulling", "message": format!("Pulling image {:?}", "x".repeat(500)),
+    fn a_row_fits_on_a_line_and_shows_which_image_is_pulled_and_how_that_goes() {
+        let mut pulls = vmi("Scheduling", "Pulling", false);
+        pulls["status"]["operation"] = json!({
+            "reason": "Pulling", "message": "Pulling image \"registry.example/debian:12\"",
             "doneBytes": 200 << 20, "totalBytes": 300 << 20, "bytesPerSecond": 10 << 20, "secondsLeft": 10,
         });
-        let (_, mut steps) = told(&[(0, long)]);
+        let (lines, mut steps) = told(&[(0, pulls)]);
         let soon = Duration::from_millis(2500);
-        let shown = row(Step::Image, &steps, soon, 80).unwrap();
-        let words = "image          2.5 s  █████░░░  66 %  10 MiB/s  10 s left  Pulling im";
-        assert!(shown.starts_with(words), "{shown}");
-        assert_eq!(shown.chars().count(), 70, "{shown}");
-        let narrow = row(Step::Image, &steps, soon, 40).unwrap();
-        assert_eq!(narrow, "image          2.5 s  █████░░░  66");
+        for (columns, expected) in [
+            (
+                120,
+                "image          2.5 s  registry.example/debian:12  █████░░░  66 %  200/300 MiB  10 MiB/s  10 s left",
+            ),
+            (
+                80,
+                "image          2.5 s  …le/debian:12  █████░░░  66 %  200/300 MiB  10 s left",
+            ),
+            (
+                60,
+                "image          2.5 s  …xample/debian:12  █████░░░  66 %",
+            ),
+            (20, "image          "),
+        ] {
+            let shown = row(Step::Image, &steps, soon, columns).unwrap();
+            assert_eq!(shown, expected.trim_end());
+            assert!(shown.chars().count() <= columns - 5, "{shown}");
+        }
+        let line = "  0.0 s  image: registry.example/debian:12  █████░░░  66 %  200/300 MiB  10 MiB/s  10 s left";
+        assert_eq!(lines, [line]);
         // It is over, and the next step has not ended.
         let next = vmi("Scheduling", "PreparingDisks", false);
         steps.look(&next, Duration::from_secs(30));
