@@ -1,7 +1,7 @@
 //! What hooks may change of a machine, and annotations that ask for hooks.
 
-use agent_domain::{describe, with_machine};
-use proto_node::hooks::{Kernel, Machine};
+use agent_domain::{DiskSource, describe, with_cloud_init, with_machine};
+use proto_node::hooks::{CloudInit, Kernel, Machine};
 
 use super::*;
 
@@ -164,5 +164,27 @@ fn what_a_hook_says_is_judged_as_a_manifest_is() {
             errors[0].starts_with(&format!("{path}: Invalid value")),
             "{errors:?}"
         );
+    }
+}
+
+#[test]
+fn an_answer_without_meta_data_leaves_it_as_it_was() {
+    let volume = json!({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config"}});
+    let mut vmi = admit(with(&[("/spec/volumes/-", volume)])).unwrap().vmi;
+    let meta_data = |vmi: &Vmi| {
+        let mut disks = vmi.disks.iter();
+        disks.find_map(|disk| match &disk.source {
+            DiskSource::CloudInit(cloud_init) => cloud_init.meta_data.clone(),
+            _ => None,
+        })
+    };
+    for (answer, expected) in [("", None), ("{}", Some("{}")), ("", Some("{}"))] {
+        let changed = CloudInit {
+            volume: String::from("seed"),
+            meta_data: answer.into(),
+            ..CloudInit::default()
+        };
+        vmi = with_cloud_init(&vmi, "seed", changed).unwrap();
+        assert_eq!(meta_data(&vmi), expected.map(Vec::from), "{answer:?}");
     }
 }
