@@ -25,10 +25,13 @@ pub trait Peer {
     fn happen(&mut self, input: &mut Input<'_>) {
         let _ = input;
     }
+
+    /// The device goes on with a state that was damaged and that it could not refuse.
+    fn take_damage(&mut self) {}
 }
 
-/// Runs a program on a device, and sees to it that the device serves an honest driver afterwards.
-pub fn run(peer: &mut dyn Peer, bytes: &[u8]) {
+/// Runs a program on a device, and sees to it that the device serves an honest driver afterwards, which then has it.
+pub fn run(peer: &mut dyn Peer, bytes: &[u8]) -> Guest {
     let mut input = Input::new(bytes);
     let mut guest = Guest::new(peer.device());
     guest.start(input.u64());
@@ -41,6 +44,7 @@ pub fn run(peer: &mut dyn Peer, bytes: &[u8]) {
     guest.settle();
     guest.start(u64::MAX);
     guest.settle();
+    guest
 }
 
 fn step(guest: &mut Guest, peer: &mut dyn Peer, input: &mut Input<'_>) {
@@ -129,7 +133,7 @@ fn descriptor(guest: &Guest, at: u64, input: &mut Input<'_>) {
 
 /// Links descriptors from 0 on: a header that was written before, buffers that are readable, then some
 /// that are writable.
-fn linked(guest: &mut Guest, queue: usize, parts: &[(u64, u32, bool)]) {
+pub fn linked(guest: &mut Guest, queue: usize, parts: &[(u64, u32, bool)]) {
     const NEXT: u16 = 1;
     const WRITE: u16 = 2;
     let [table, _, _] = Guest::rings(queue);
@@ -220,13 +224,17 @@ fn moved(guest: &mut Guest, peer: &mut dyn Peer, input: &mut Input<'_>) {
     for _ in 0..input.below(4) {
         damage(&mut damaged, input);
     }
-    for payloads in [damaged, saved] {
+    let is_damaged = damaged != saved;
+    for (payloads, is_damaged) in [(damaged, is_damaged), (saved, false)] {
         let mut payloads = Payloads::new(payloads);
         let Some(device) = peer.restored(&mut payloads) else {
             continue;
         };
         if guest.move_to(device, payloads).is_ok() {
             guest.settle();
+            if is_damaged {
+                peer.take_damage();
+            }
             return;
         }
     }

@@ -118,11 +118,21 @@ pub fn find(name: &str) -> Option<Target> {
     TARGETS.iter().find(|target| target.name == name).copied()
 }
 
-/// A disk: requests, and all that every virtio device has in common.
+/// A disk: requests, and all that every virtio device has in common. A disk over a base holds the same bytes afterwards as a plain one
+/// that began with the content of the base.
 pub fn blk(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut peer = BlkPeer::new(&mut input);
-    driver::run(&mut peer, input.rest());
+    let program = input.rest();
+    let mut guest = driver::run(&mut peer, program);
+    let Some(mut plain) = peer.plain() else {
+        return;
+    };
+    let mut model = driver::run(&mut plain, program);
+    if !peer.is_damaged() && !plain.is_damaged() {
+        let (seen, expected) = (BlkPeer::content(&mut guest), BlkPeer::content(&mut model));
+        assert!(seen == expected, "a disk over a base holds other bytes");
+    }
 }
 
 /// A network card: headers both ways, commands.

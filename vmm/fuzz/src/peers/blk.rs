@@ -1,15 +1,17 @@
 //! A disk of 64 sectors.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
+use vm_memory::{Bytes, GuestAddress};
 use vmm_devices::Payloads;
 use vmm_devices::virtio::VirtioDevice;
 use vmm_devices::virtio::blk::{
     BlkConfig, BlkDevice, BlkImage, ErrorPolicies, ErrorPolicy, IoEngine,
 };
 
-use crate::driver::Peer;
-use crate::guest::nobody;
+use crate::driver::{Peer, linked};
+use crate::guest::{BUFFERS, Guest, nobody};
 use crate::input::Input;
 
 /// Size of the image.
@@ -18,11 +20,17 @@ const IMAGE_BYTES: u64 = 64 * 512;
 /// Not whole blocks of what an overlay tells apart.
 const BASE_BYTES: u64 = 41 * 512;
 
+/// Each sector is filled with a byte of its own.
+fn base_content() -> Vec<u8> {
+    (0..BASE_BYTES).map(|at| (at / 512) as u8 | 0x80).collect()
+}
+
 /// The disk, its image, and what that is laid over.
 pub struct BlkPeer {
     image: File,
     base: Option<File>,
     config: BlkConfig,
+    is_damaged: bool,
 }
 
 impl BlkPeer {
@@ -53,14 +61,65 @@ impl BlkPeer {
         };
         let base = (choice & 0xc0 == 0xc0 && !config.read_only).then(|| {
             let base = tempfile::tempfile_in("/var/tmp").expect("a file");
-            base.set_len(BASE_BYTES).expect("a base");
+            base.write_all_at(&base_content(), 0).expect("a base");
             base
         });
         Self {
             image,
             base,
             config,
+            is_damaged: false,
         }
+    }
+
+    /// A disk without a base that begins with the same content, when this one has a base. Requests of a ring may be
+    /// carried out in any order, so such disks have no model.
+    pub fn plain(&self) -> Option<Self> {
+        if self.base.is_none() || self.config.engine != IoEngine::Synchronous {
+            return None;
+        }
+        let image = tempfile::tempfile_in("/var/tmp").expect("a file");
+        image.set_len(IMAGE_BYTES).expect("a disk");
+        image.write_all_at(&base_content(), 0).expect("a disk");
+        Some(Self {
+            image,
+            base: None,
+            config: self.config.clone(),
+            is_damaged: false,
+        })
+    }
+
+    /// Whether the disk went on with a damaged state, which says something else of its content.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    /// What an honest driver reads of the whole disk.
+    ///
+    /// # Panics
+    /// The disk cannot be read: a finding.
+    pub fn content(guest: &mut Guest) -> Vec<u8> {
+        const STATUS: u64 = BUFFERS + 16;
+        const DATA: u64 = BUFFERS + 0x1000;
+        guest.write(BUFFERS, &[0; 16]);
+        guest.write(STATUS, &[0xff]);
+        let bytes = u32::try_from(IMAGE_BYTES).expect("a small disk");
+        linked(
+            guest,
+            0,
+            &[(BUFFERS, 16, false), (DATA, bytes, true), (STATUS, 1, true)],
+        );
+        let mut status = [0xff];
+        let memory = &guest.memory;
+        memory
+            .read(&mut status, GuestAddress(STATUS))
+            .expect("guest memory");
+        assert_eq!(status, [0], "a disk cannot be read");
+        let mut content = vec![0; IMAGE_BYTES as usize];
+        memory
+            .read(&mut content, GuestAddress(DATA))
+            .expect("guest memory");
+        content
     }
 
     fn image(&self) -> BlkImage {
@@ -83,6 +142,10 @@ impl Peer for BlkPeer {
         // Whoever restores a disk that was stopped has it try again.
         device.control().retry();
         Some(Box::new(device))
+    }
+
+    fn take_damage(&mut self) {
+        self.is_damaged = true;
     }
 
     fn request(&self, input: &mut Input<'_>) -> Vec<u8> {
