@@ -19,7 +19,6 @@ use self::file::SECTOR_BYTES;
 pub use self::file::{
     IsoError, IsoFile, MAX_FILES, MAX_ISO_BYTES, MAX_LABEL_BYTES, MAX_NAME_BYTES,
 };
-use self::records::Writer;
 use self::tree::Tree;
 
 /// Makes a volume of `files`. Names are sorted, times are 1970-01-01, everything belongs to root and may be read by all.
@@ -37,7 +36,7 @@ pub fn iso(label: &str, files: &[IsoFile<'_>]) -> Result<Vec<u8>, IsoError> {
     if files.len() > MAX_FILES || bytes > MAX_ISO_BYTES {
         return Err(IsoError::TooLarge);
     }
-    Ok(Writer::new(label, Tree::new(files)?).write())
+    Ok(records::write(label, &Tree::new(files)?))
 }
 
 #[cfg(test)]
