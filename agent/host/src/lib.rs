@@ -31,6 +31,7 @@ mod neighbours;
 mod netfilter;
 mod node;
 mod oom_score;
+mod os_error;
 mod pod;
 mod process;
 mod process_usage;

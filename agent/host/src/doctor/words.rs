@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use crate::os_error;
+
 /// A file's text without the white space around it; nothing when it cannot be read.
 pub(super) fn text_of(root: &Path, path: &str) -> Option<String> {
     let text = std::fs::read_to_string(root.join(path)).ok()?;
@@ -14,12 +16,7 @@ pub(super) fn reason_of(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => String::from("it is not there"),
         io::ErrorKind::PermissionDenied => String::from("permission denied"),
-        _ => error
-            .to_string()
-            .split(" (os error")
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
+        _ => os_error::words(error),
     }
 }
 

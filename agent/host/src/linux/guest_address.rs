@@ -20,6 +20,7 @@ use crate::dialer::Dialer;
 use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
 use crate::neighbours::{Bridge, Doubt};
+use crate::os_error::words;
 use crate::unasked::Unasked;
 
 /// Time limits of the greeting of the guest's agent, and of the answer with its addresses.
@@ -211,7 +212,7 @@ async fn named_address(
 }
 
 fn unreadable(bridge: &str, error: &io::Error) -> NoAddress {
-    NoAddress::Other(format!("bridge {bridge}: {error}"))
+    NoAddress::Other(format!("bridge {bridge}: {}", words(error)))
 }
 
 /// Addresses of a guest that are tried.
@@ -232,26 +233,71 @@ impl GuestAddress {
 
     fn refusal(&self, error: &io::Error) -> Unasked {
         let address = self.address;
+        let why = words(error);
         match error.kind() {
             // The node's own firewall.
             io::ErrorKind::PermissionDenied => Unasked::Here(format!(
-                "the node may not connect to {address}: {error} (a firewall of the node?)"
+                "the node may not connect to {address}: {why} (a firewall of the node?)"
             )),
             // Nobody makes sockets, or the bridge is gone.
             _ if error.kind() == io::ErrorKind::Other
                 || error.raw_os_error() == Some(nix::libc::ENODEV) =>
             {
-                Unasked::Here(format!("no socket on {}: {error}", self.bridge))
+                Unasked::Here(format!("no socket on {}: {why}", self.bridge))
             }
             // The node has no way there, such as no address on the bridge.
             io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown
             | io::ErrorKind::AddrNotAvailable => Unasked::Here(format!(
-                "the node has no way to {address} over {}: {error}",
+                "the node has no way to {address} over {}: {why}",
                 self.bridge
             )),
             // In the kubelet's words.
-            _ => Unasked::Bad(format!("dial tcp {address}: {error}")),
+            _ => Unasked::Bad(format!("dial tcp {address}: {why}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::libc;
+
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_address_and_no_number_of_an_error() {
+        let guest = GuestAddress {
+            bridge: "br0".to_owned(),
+            address: ([10, 0, 2, 17], 22).into(),
+        };
+        let refused = |number| match guest.refusal(&io::Error::from_raw_os_error(number)) {
+            Unasked::Bad(why) => (true, why),
+            Unasked::Here(why) => (false, why),
+        };
+        for (number, is_guests, wanted) in [
+            (
+                libc::EHOSTUNREACH,
+                true,
+                "dial tcp 10.0.2.17:22: No route to host",
+            ),
+            (
+                libc::ECONNREFUSED,
+                true,
+                "dial tcp 10.0.2.17:22: Connection refused",
+            ),
+            (
+                libc::EPERM,
+                false,
+                "the node may not connect to 10.0.2.17:22: Operation not permitted (a firewall of the node?)",
+            ),
+            (libc::ENODEV, false, "no socket on br0: No such device"),
+            (
+                libc::ENETUNREACH,
+                false,
+                "the node has no way to 10.0.2.17:22 over br0: Network is unreachable",
+            ),
+        ] {
+            assert_eq!(refused(number), (is_guests, wanted.to_owned()));
         }
     }
 }
