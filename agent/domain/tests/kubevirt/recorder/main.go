@@ -3,6 +3,7 @@
 //
 //	recorder admission GATE... < recorded.jsonl          objects and what KubeVirt's webhooks say of them
 //	recorder served GATE... < served.jsonl               objects, and what an API server and KubeVirt's webhooks say of them
+//	recorder examples GATE... < objects.jsonl            the same of manifests elsewhere: whether they are refused, and at which fields
 //	recorder kits GATE... < kits.jsonl                   machines beside instance types and preferences, likewise
 //	recorder pairs RELEASE COMMON.json MACHINES.json GATE... < pairs.jsonl   machines of each instance type and preference
 //
@@ -157,7 +158,7 @@ func must[T any](value T, err error) T {
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "recorder admission|served|kits GATE... | recorder pairs RELEASE COMMON.json MACHINES.json GATE...")
+		fmt.Fprintln(os.Stderr, "recorder admission|served|examples|kits GATE... | recorder pairs RELEASE COMMON.json MACHINES.json GATE...")
 		os.Exit(2)
 	}
 	answer := func(line []byte) any { return answerAdmission(line, cluster(os.Args[2:])) }
@@ -168,6 +169,8 @@ func main() {
 		answer = func(line []byte) any { return answerKits(line, cluster(os.Args[2:])) }
 	case "served":
 		answer = served(cluster(os.Args[2:]))
+	case "examples":
+		answer = examples(cluster(os.Args[2:]))
 	}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 16<<20)
