@@ -132,6 +132,19 @@ fn a_file_system_that_never_answers_holds_up_nothing_but_its_own_vmis() -> anyho
     end(&host)?;
     agent.start().context("the next agent")?;
     assert_eq!(agent.value("one", ".status.phase")?, "Running");
+    // What hangs ends when it is asked to. A drain ends guests that run and waits for no other.
+    let wait = "wait --for=condition=Provisioning=Unknown vmi/dead2 -n dead --timeout 60s";
+    succeed(&agent, wait)?;
+    succeed(&agent, "stop vmi dead2 -n dead")?;
+    let phase = "kvmctl get vmi dead2 -n dead -o jsonpath={.status.phase}";
+    host.wait_for(&format!("{phase} | grep -E 'Succeeded|Failed'"), PATIENCE)?;
+    succeed(&agent, "drain node1 --timeout 60s")?;
+    agent.wait_for_phase("one", "Succeeded", PATIENCE)?;
+    let told = succeed(
+        &agent,
+        &format!("get vmi dead3 -n dead -o jsonpath='{PHASE}'"),
+    )?;
+    assert_eq!(told, "Scheduling Unknown");
     end(&host)
 }
 
