@@ -25,9 +25,17 @@ pub struct AgentOptions {
     /// VMIs of the agent.
     #[arg(long, default_value_t = 200)]
     guests: u32,
-    /// A kube-apiserver to measure beside; without one, its lines are left out.
-    #[arg(long, value_name = "PROGRAM")]
+    /// A kube-apiserver to measure beside: a program of a Kubernetes release.
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        required_unless_present = "without_kube_apiserver",
+        conflicts_with = "without_kube_apiserver"
+    )]
     kube_apiserver: Option<PathBuf>,
+    /// Leave out the lines of kube-apiserver.
+    #[arg(long)]
+    without_kube_apiserver: bool,
 }
 
 /// Applies VMIs at once, kills the agent and starts it again, and watches them do nothing.
@@ -196,4 +204,38 @@ pub(super) fn idle_percent(host: &Host) -> anyhow::Result<[f64; 2]> {
         (after[0] - before[0]) / seconds,
         (after[1] - before[1]) / seconds,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::AgentOptions;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: AgentOptions,
+    }
+
+    #[test]
+    fn kube_apiserver_is_left_out_only_on_demand() {
+        let of = |words: &[&str]| {
+            let line = Line::try_parse_from([&["agent"], words].concat());
+            line.map(|line| {
+                let AgentOptions {
+                    kube_apiserver,
+                    without_kube_apiserver,
+                    ..
+                } = line.options;
+                (kube_apiserver.is_some(), without_kube_apiserver)
+            })
+            .ok()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["--kube-apiserver", "program"]), Some((true, false)));
+        assert_eq!(of(&["--without-kube-apiserver"]), Some((false, true)));
+        let both = ["--kube-apiserver", "program", "--without-kube-apiserver"];
+        assert_eq!(of(&both), None);
+    }
 }

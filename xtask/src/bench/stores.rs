@@ -51,7 +51,7 @@ pub(super) fn measure(
             figures.extend(compared(&ours, "kube-apiserver", &theirs));
             host.sh("pkill -x kube-apiserver")?;
         }
-        None => println!("kube-apiserver: SKIPPED, none is given (--kube-apiserver PROGRAM)"),
+        None => println!("kube-apiserver: left out (--without-kube-apiserver)"),
     }
     host.sh("pkill -x etcd")?;
     Ok(figures)
