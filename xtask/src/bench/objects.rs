@@ -25,6 +25,9 @@ const KINDS: [(&str, &str, &str, u32); 5] = [
 /// Watchers at the same time.
 const WATCHERS: u32 = 100;
 
+/// Changes of another kind that a watch sleeps through.
+const CHANGES: u32 = 100_000;
+
 /// Everything must be done after this.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -57,6 +60,7 @@ pub(super) fn measure(
     let memory = memory(host, "VmRSS")?;
     let budget = 40.0 + count * 4.0 / 1024.0 + f64::from(guests) * 64.0 / 1024.0;
     let mut figures = watchers(host)?;
+    figures.extend(resumed(host)?);
     figures.extend([
         Figure::new(
             "creates a second, each synced",
@@ -103,6 +107,30 @@ fn watchers(host: &Host) -> anyhow::Result<Vec<Figure>> {
             .how("VmHWM of the agent beyond its VmRSS before"),
         Figure::new("what of it stays", after - before, "MiB", Better::Less)
             .how("VmRSS of the agent when they have gone, beyond that before"),
+    ])
+}
+
+/// Has a watch of one kind resume after many changes of another, beside all those objects.
+fn resumed(host: &Host) -> anyhow::Result<Vec<Figure>> {
+    let changes = CHANGES.to_string();
+    let told = host.run_for(&["watch-bench", "resume", &changes], PATIENCE)?;
+    ensure!(told.code == Some(0), "{told}");
+    let (rate, seconds) = told.stdout.trim().split_once(' ').unwrap_or_default();
+    Ok(vec![
+        Figure::new(
+            "changes a second, each synced",
+            rate.parse()?,
+            "1/s",
+            Better::More,
+        )
+        .how("100,000 patches of 64 ConfigMaps by 64 clients"),
+        Figure::new(
+            "a watch of Secrets resumes after them",
+            seconds.parse()?,
+            "s",
+            Better::Less,
+        )
+        .how("from the version before them, until it has the one Secret that is new"),
     ])
 }
 
