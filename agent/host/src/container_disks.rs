@@ -326,7 +326,7 @@ impl ContainerDisks {
             origin,
             digest: Some(digest),
         };
-        Ok((job, Source::Local(image)))
+        Ok((job, Source::Local(Box::new(image))))
     }
 
     /// The disk, where who wants it may have it.
@@ -498,9 +498,10 @@ impl ContainerDisks {
         let key = key(&digest, suffix.as_deref());
         let noted = self.names.note(&proof(&job.origin, &key), &digest, "");
         noted.map_err(|error| format!("the image cannot be noted: {error}"))?;
+        let noted = self.names.note_defaults(&digest, &defaults);
+        noted.map_err(|error| format!("what the image says cannot be noted: {error}"))?;
         if is_named {
             let noted = self.names.note(&job.work, &digest, name);
-            let noted = noted.and_then(|()| self.names.note_defaults(&digest, &defaults));
             noted.map_err(|error| format!("the digest of the image cannot be noted: {error}"))?;
         }
         Ok(bytes)

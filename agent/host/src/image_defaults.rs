@@ -42,6 +42,11 @@ impl ImageDefaults {
         Ok(Self::of_variables(&env.collect::<Vec<_>>()))
     }
 
+    /// The same of a configuration that may have any form: the disk may be sound.
+    pub(crate) fn of_any(config: &[u8]) -> Self {
+        Self::of_config(config).unwrap_or_default()
+    }
+
     /// Of lines `NAME=VALUE`. What can be no name of an object says nothing.
     pub(crate) fn of_variables(lines: &[impl AsRef<str>]) -> Self {
         let mut defaults = Self::default();

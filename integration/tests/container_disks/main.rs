@@ -113,6 +113,10 @@ fn guests_share_the_disk_of_an_image_and_none_changes_it() -> anyhow::Result<()>
     let image = format!("oci:{IMAGES}/disk");
     agent.apply(&guest("one", &image))?;
     passes(&agent, "one")?;
+    let listed = agent.kvmctl("image ls -o json")?.stdout;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let said = &listed["items"][0]["defaultPreference"];
+    ensure!(said == "fedora", "{listed}");
     let sum = host.sh(&format!("sha256sum {KEPT}/*.raw"))?;
     agent.apply(&guest("two", &image))?;
     passes(&agent, "two")?;

@@ -308,3 +308,8 @@ fn archives_and_directories_that_skopeo_wrote_start_guests() -> anyhow::Result<(
     ensure!(deleted.code == Some(0), "{deleted}");
     Ok(())
 }
+    let listed = agent.kvmctl("image ls -o json")?.stdout;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let kept = listed["items"].as_array().context("no images")?;
+    let says = |image: &serde_json::Value| image["defaultPreference"] == "fedora";
+    ensure!(kept.len() > 1 && kept.iter().all(says), "{listed}");

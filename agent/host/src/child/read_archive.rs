@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::chain;
 use crate::helpers;
+use crate::image_defaults::ImageDefaults;
 use agent_confined::{Bounds, confine, receive};
 
 /// The hidden subcommand's name.
@@ -33,8 +34,8 @@ pub(crate) struct Request {
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// Its layers, and where they are.
-    Found(Box<ArchivedImage>),
+    /// Its layers, where they are, and what its configuration says of machines.
+    Found(Box<ArchivedImage>, ImageDefaults),
     /// Why there is none, with all causes.
     Refused(String),
 }
@@ -64,7 +65,11 @@ pub(super) fn serve() -> io::Result<()> {
         limits,
     );
     let reply = match found {
-        Ok(image) => Reply::Found(Box::new(image)),
+        Ok(image) => {
+            let config = image.config.as_deref();
+            let defaults = ImageDefaults::of_any(config.unwrap_or_default());
+            Reply::Found(Box::new(image), defaults)
+        }
         Err(error) => Reply::Refused(chain(&error)),
     };
     io::stdout().write_all(&serde_json::to_vec(&reply)?)

@@ -44,7 +44,7 @@ const DISK_DIRECTORY: &str = "disk";
 
 /// Where an image comes from.
 pub(super) enum Source {
-    Local(LocalImage),
+    Local(Box<LocalImage>),
     Registry(Box<Pull>),
 }
 
@@ -113,6 +113,8 @@ impl Importer {
         let mut defaults = ImageDefaults::default();
         let layer_bytes = AtomicU64::new(0);
         let opened = match source {
+                let image = *image;
+                defaults = image.defaults;
             Source::Local(image) => {
                 let (files, windows) = image.layers.files().map_err(|error| error.to_string())?;
                 OpenedLayers {

@@ -10,6 +10,7 @@ use agent_images::oci::{ArchiveKind, ImageManifest, OciLimits, Window};
 
 use crate::beneath::{AllowedPaths, BeneathDir};
 use crate::helpers::{self, Memory};
+use crate::image_defaults::ImageDefaults;
 use crate::kernels::{KernelError, blocking, find_in_archive, open_layout, shared};
 use crate::work::Work;
 
@@ -34,6 +35,7 @@ pub(super) struct LocalImage {
     pub(super) location: String,
     /// The lowest first.
     pub(super) layers: Layers,
+    pub(super) defaults: ImageDefaults,
 }
 
 /// How the layers of an image are stored.
@@ -75,6 +77,7 @@ pub(super) async fn open(
                 let layers = Layers::Files(image.open_layers()?);
                 Ok(LocalImage {
                     layers,
+                    defaults: image.defaults(),
                     location: image.location().to_owned(),
                     manifest: image.manifest,
                 })
@@ -120,10 +123,17 @@ fn open_directory(path: &Path, allowed: &AllowedPaths) -> Result<LocalImage, Ker
             shared(directory.open(Path::new(name))?, &path.join(name))
         })
         .collect::<Result<_, KernelError>>()?;
+    let open = |file: &Path| {
+        let name = file.file_name().unwrap_or_default();
+        let opened = directory.open(Path::new(name));
+        opened.map_err(io::Error::other)
+    };
+    let config = manifest.config(&open, LIMITS);
     Ok(LocalImage {
         manifest,
         location,
         layers: Layers::Files(layers),
+        defaults: ImageDefaults::of_any(&config.unwrap_or_default()),
     })
 }
 
@@ -161,7 +171,8 @@ async fn read_archive(
         architecture: ARCHITECTURE.to_owned(),
         limits: LIMITS,
     };
-    let found = find_in_archive(helper, &location, file.as_fd(), &request, memory).await?;
+    let (found, defaults) =
+        find_in_archive(helper, &location, file.as_fd(), &request, memory).await?;
     // The process that answered has read what others wrote: each layer becomes a descriptor here.
     let layers = found.manifest.layer_paths().count();
     if layers > LIMITS.layers || found.windows.len() != layers {
@@ -178,5 +189,6 @@ async fn read_archive(
         manifest: found.manifest,
         location,
         layers: Layers::Archive(file, found.windows),
+        defaults,
     })
 }

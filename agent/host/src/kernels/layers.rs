@@ -27,6 +27,7 @@ use crate::child::{
     ArchiveReply, ArchiveRequest, LayersReply, LayersRequest, READ_ARCHIVE, READ_LAYERS,
 };
 use crate::helpers::{self, Helper, Memory};
+use crate::image_defaults::ImageDefaults;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::sandbox::Sandbox;
 use crate::work::{Foreign, Work, on_thread};
@@ -62,6 +63,13 @@ impl OpenedImage {
     /// What messages call it.
     pub(crate) fn location(&self) -> &str {
         &self.location
+    }
+
+    /// What its configuration says of machines.
+    pub(crate) fn defaults(&self) -> ImageDefaults {
+        let open = |path: &Path| self.dir.open(path).map_err(io::Error::other);
+        let config = self.manifest.config(&open, OciLimits::default());
+        ImageDefaults::of_any(&config.unwrap_or_default())
     }
 
     /// Its layers, the lowest first. They are decoded elsewhere. No guest writes to them meanwhile: what a disk's owner does
@@ -240,7 +248,7 @@ pub(crate) async fn find_in_archive(
     archive: BorrowedFd<'_>,
     request: &ArchiveRequest,
     memory: Memory,
-) -> Result<ArchivedImage, KernelError> {
+) -> Result<(ArchivedImage, ImageDefaults), KernelError> {
     let failed = |message: String| KernelError::Layers {
         location: location.to_owned(),
         message,
@@ -259,7 +267,11 @@ pub(crate) async fn find_in_archive(
         .await?
         .ok_or_else(|| failed(format!("it took more than {LONGEST_LOOK:?}")))?;
     match serde_json::from_slice(&reply) {
-        Ok(ArchiveReply::Found(image)) if status.success() => Ok(*image),
+        Ok(ArchiveReply::Found(image, defaults)) if status.success() => {
+            // The child reads what others wrote: its word is judged again.
+            let defaults = ImageDefaults::of_variables(&defaults.variables());
+            Ok((*image, defaults))
+        }
         Ok(ArchiveReply::Refused(message)) => Err(failed(message)),
         _ => Err(failed(format!(
             "the process that reads it ended without an answer ({status})"

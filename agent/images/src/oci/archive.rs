@@ -55,6 +55,9 @@ pub struct ArchivedImage {
     pub manifest: ImageManifest,
     /// Where they are in the archive, the lowest first.
     pub windows: Vec<Window>,
+    /// Its configuration, for the process that has the archive.
+    #[serde(skip)]
+    pub config: Option<Vec<u8>>,
 }
 
 /// Which kind of archive.
@@ -86,7 +89,12 @@ impl ArchivedImage {
                     .layer_paths()
                     .map(|path| path.display().to_string());
                 let windows = archive.windows(paths)?;
-                Ok(Self { manifest, windows })
+                let config = manifest.config(&archive, limits);
+                Ok(Self {
+                    manifest,
+                    windows,
+                    config,
+                })
             }
             ArchiveKind::Docker => archive.docker_image(reference, architecture, limits),
         }
@@ -185,9 +193,9 @@ impl Archive {
         let listed: Vec<DockerImage> =
             parse(MANIFEST, &self.document(MANIFEST, limits.document_bytes)?)?;
         let image = choose(listed, reference)?;
-        let config = self.document(&image.config, limits.document_bytes)?;
-        let digest = digest_of(&config);
-        let config: DockerConfig = parse(&image.config, &config)?;
+        let document = self.document(&image.config, limits.document_bytes)?;
+        let digest = digest_of(&document);
+        let config: DockerConfig = parse(&image.config, &document)?;
         if config.os != "linux" || config.architecture != architecture {
             return Err(OciError::NoSuchImage {
                 wanted: format!("for linux and {architecture:?}"),
@@ -216,7 +224,11 @@ impl Archive {
             })
             .collect::<Result<_, OciError>>()?;
         let manifest = ImageManifest::of_layers(digest, layers, limits)?;
-        Ok(ArchivedImage { manifest, windows })
+        Ok(ArchivedImage {
+            manifest,
+            windows,
+            config: Some(document),
+        })
     }
 }
 

@@ -26,6 +26,7 @@ const MAX_NAMES: usize = 16;
 pub struct ImageManifest {
     digest: Digest,
     layers: Vec<Descriptor>,
+    config: Option<Box<Descriptor>>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +62,9 @@ struct WireMediaType {
 #[derive(Deserialize)]
 struct WireManifest {
     layers: Vec<WireDescriptor>,
+    /// Of artifacts it may have any form.
+    #[serde(default)]
+    config: serde_json::Value,
 }
 
 impl ImageManifest {
@@ -109,6 +113,12 @@ impl ImageManifest {
         self.layers.iter().map(|layer| layer.digest.path())
     }
 
+    /// The configuration of the image, verified; `None` where there is none that can be read: the layers may be sound.
+    #[must_use]
+    pub fn config<D: LayoutDir>(&self, dir: &D, limits: OciLimits) -> Option<Vec<u8>> {
+        read_document(dir, self.config.as_deref()?, limits.document_bytes).ok()
+    }
+
     /// Lowest first.
     pub(super) fn layers(&self) -> &[Descriptor] {
         &self.layers
@@ -146,7 +156,11 @@ impl ImageManifest {
                 limit: limits.layer_bytes,
             });
         }
-        Ok(Self { digest, layers })
+        Ok(Self {
+            digest,
+            layers,
+            config: None,
+        })
     }
 
     fn from_wire(
@@ -155,12 +169,15 @@ impl ImageManifest {
         limits: OciLimits,
     ) -> Result<Self, OciError> {
         let file = digest.text();
+        let config = serde_json::from_value(manifest.config).ok();
+        let config = config.and_then(|config| descriptor(&file, config).ok().map(Box::new));
         let layers = manifest
             .layers
             .into_iter()
             .map(|layer| descriptor(&file, layer))
             .collect::<Result<Vec<_>, _>>()?;
-        Self::of_layers(digest, layers, limits)
+        let manifest = Self::of_layers(digest, layers, limits)?;
+        Ok(Self { config, ..manifest })
     }
 }
 

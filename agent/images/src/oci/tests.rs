@@ -498,3 +498,28 @@ fn a_sparse_member_is_refused_by_its_own_name_whatever_its_format() {
         );
     }
 }
+
+#[test]
+fn the_configuration_is_what_its_digest_says_or_none() {
+    let config = b"{\"config\": {}}";
+    let digest = super::blob::digest_of(config).text();
+    let document = |config: serde_json::Value| {
+        let document = serde_json::json!({"schemaVersion": 2, "layers": [], "config": config});
+        ImageManifest::of_document(document.to_string().as_bytes(), OciLimits::default()).unwrap()
+    };
+    let sized = document(serde_json::json!({"digest": digest, "size": config.len()}));
+    let dir = tempfile::tempdir().unwrap();
+    let serve = |bytes: &[u8]| {
+        let path = dir.path().join("blob");
+        fs::write(&path, bytes).unwrap();
+        move |_: &Path| fs::File::open(&path)
+    };
+    let limits = OciLimits::default();
+    assert_eq!(sized.config(&serve(config), limits).unwrap(), config);
+    assert_eq!(sized.config(&serve(b"{\"config\": 1 }"), limits), None);
+    // An artifact may have any.
+    assert_eq!(
+        document(serde_json::json!(7)).config(&serve(config), limits),
+        None
+    );
+}

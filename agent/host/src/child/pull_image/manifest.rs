@@ -148,11 +148,7 @@ fn defaults_of(digest: &str, body: &[u8]) -> Result<ImageDefaults, PullError> {
             "the registry sent other bytes for {digest}: their digest is {sent}"
         )));
     }
-    match ImageDefaults::of_config(body) {
-        Ok(defaults) => Ok(defaults),
-        // A configuration may have any form and the disk be sound.
-        Err(_) => Ok(ImageDefaults::default()),
-    }
+    Ok(ImageDefaults::of_any(body))
 }
 
 fn for_architecture(
