@@ -221,7 +221,7 @@ impl<H: Host> Reader<'_, H> {
     }
 
     fn fill_credentials(&self, container: &mut ContainerDisk) -> Result<(), Failure> {
-        if let (Some(secret), ContainerImage::Registry(image)) =
+        if let (Some(secret), ContainerImage::Registry(_)) =
             (&container.pull_secret, &container.image)
         {
             let data = self
@@ -230,8 +230,7 @@ impl<H: Host> Reader<'_, H> {
                     reason: String::from(NO_PULL_SECRET),
                     ..failure
                 })?;
-            let found = pull_secret::credentials(&data, &image.registry, &image.repository);
-            container.credentials = found.map_err(|why| {
+            container.credentials = pull_secret::credentials(&data).map_err(|why| {
                 let message = format!("imagePullSecret {secret:?}: {why}");
                 waits(NO_PULL_SECRET, message)
             })?;

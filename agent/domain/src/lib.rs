@@ -24,6 +24,7 @@ mod owner;
 mod paths;
 mod pod;
 mod probe;
+mod pull_credentials;
 mod quantity;
 mod run_strategy;
 mod single_device;
@@ -68,6 +69,7 @@ pub use pod::{
     PodPool, Transport,
 };
 pub use probe::{Endpoint, HttpQuestion, Probe, Probes, Question};
+pub use pull_credentials::PullCredentials;
 pub use run_strategy::RunStrategy;
 pub use single_device::SingleDevice;
 // For rooms that do not import the API: texts of others reach people through them, too.

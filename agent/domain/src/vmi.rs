@@ -13,6 +13,7 @@ use crate::disk::DiskOptions;
 use crate::name::{MacAddress, Name, Namespace, Uid};
 use crate::pod::{Attachment, GuestNames, PodInterface};
 use crate::probe::Probes;
+use crate::pull_credentials::PullCredentials;
 
 /// A guest as it is to run, fully resolved but for what only the host can know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,8 +276,8 @@ pub struct ContainerDisk {
     pub pull: PullPolicy,
     /// The Secret of the VMI's namespace with what the registry wants, if it wants something.
     pub pull_secret: Option<String>,
-    /// User and password of it, once it was read.
-    pub credentials: Option<(String, String)>,
+    /// What it says, once it was read.
+    pub credentials: PullCredentials,
 }
 
 /// Where an image with a disk is.

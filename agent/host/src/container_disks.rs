@@ -303,7 +303,7 @@ impl ContainerDisks {
         if let ContainerImage::Registry(image) = &wanted.disk.image {
             let credentials = wanted.disk.credentials.clone();
             let job = Job {
-                work: name_of(image, credentials.as_ref()),
+                work: name_of(image, &wanted.registries.passes(image, &credentials)),
                 origin: format!("{}/{}", image.registry, image.repository),
                 digest: None,
             };
@@ -560,17 +560,24 @@ fn proof(origin: &str, key: &str) -> String {
 
 /// Key of the import of an image. It holds the credentials: a caller without them learns of images that others
 /// pulled with them from the registry alone.
-fn name_of(image: &RegistryImage, credentials: Option<&(String, String)>) -> String {
+fn name_of(image: &RegistryImage, passes: &[Option<&(String, String)>]) -> String {
     let RegistryImage {
         registry,
         repository,
         reference,
     } = image;
-    let who = credentials.map_or_else(String::new, |(user, password)| {
-        let hash = Sha256::digest(format!("{user}:{password}"));
-        format!("#{}", hex::encode(hash))
-    });
+    let who = match passes {
+        // The name that a registry without mirrors has always had.
+        [None] => String::new(),
+        [Some((user, password))] => hash_of(&format!("{user}:{password}")),
+        passes if passes.iter().all(Option::is_none) => String::new(),
+        passes => hash_of(&format!("{passes:?}")),
+    };
     format!("{registry}/{repository}@{reference}{who}")
+}
+
+fn hash_of(text: &str) -> String {
+    format!("#{}", hex::encode(Sha256::digest(text)))
 }
 
 fn layout_failure(name: &str, error: &KernelError) -> Failure {

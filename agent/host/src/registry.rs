@@ -17,7 +17,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_domain::{Namespace, RegistryImage};
+use agent_domain::{Namespace, PullCredentials, RegistryImage};
 use agent_images::oci::{ImageManifest, OciLimits};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -34,7 +34,7 @@ use blobs::{directory, tempfile_in};
 use failure::PullFailure;
 pub(crate) use fetches::Fetches;
 use serve::{Fetched, Progress, Pulled, Serving};
-use settings::{DOCKER_IMAGES, DOCKER_REGISTRY, RegistryTimes};
+use settings::{DOCKER_IMAGES, DOCKER_REGISTRY, ImagePlace, RegistryTimes};
 pub use settings::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub(crate) use turns::Turns;
 use turns::Whose;
@@ -64,8 +64,8 @@ pub(crate) struct PullOrder<'a> {
     /// Who wanted it first.
     pub(crate) namespace: &'a Namespace,
     pub(crate) image: &'a RegistryImage,
-    /// User and password, for the registry itself.
-    pub(crate) credentials: Option<&'a (String, String)>,
+    /// For the registry itself and for its mirrors, each by its own name.
+    pub(crate) credentials: &'a PullCredentials,
     pub(crate) settings: &'a RegistrySettings,
     pub(crate) limits: OciLimits,
     /// Makes room for layers.
@@ -96,15 +96,13 @@ impl Puller {
         progress: &Progress<'_>,
     ) -> Result<PulledImage, PullFailure> {
         let (settings, limits) = (order.settings, order.limits);
-        let mirrors = settings
-            .hosts
-            .get(&order.image.registry)
-            .map_or(&[][..], |host| host.mirrors.as_slice());
         let mut failures = Vec::new();
-        for mirror in mirrors.iter().map(Some).chain([None]) {
+        for place in settings.places(order.image) {
             ensure_private_dir(&self.dir)?;
             let room = order.room.limits.room_in(&self.dir)?;
-            let (mut request, times) = request(order, mirror.map(String::as_str)).await?;
+            let is_mirror = place.is_mirror;
+            let (mut request, times) = request(order, place).await?;
+            let has_pass = request.credentials.is_some();
             request.reserve_bytes = room.reserve_bytes;
             let name = request.registry.clone();
             let whose = Whose {
@@ -131,7 +129,7 @@ impl Puller {
                 Ok(Pulled::New(fetched)) => return self.open(&fetched, limits),
                 Err(PullFailure::Refused(why)) => failures.push(format!("{name}: {why}")),
                 Err(PullFailure::Denied(why)) => {
-                    let way_out = way_out(order, mirror.is_some());
+                    let way_out = way_out(has_pass, is_mirror);
                     failures.push(format!("{name}: {why} ({way_out})"));
                 }
                 Err(error) => return Err(error),
@@ -247,20 +245,22 @@ impl Puller {
 }
 
 /// The way out when a registry refuses an image.
-fn way_out(order: &PullOrder<'_>, is_mirror: bool) -> &'static str {
-    match (order.credentials, is_mirror) {
-        (_, true) => "a mirror is asked without credentials",
-        (None, false) => {
+fn way_out(has_pass: bool, is_mirror: bool) -> &'static str {
+    match (has_pass, is_mirror) {
+        (true, _) => "the registry does not take what the imagePullSecret says",
+        (false, true) => {
+            "name a Secret with what the mirror wants in imagePullSecret: it is asked with what that says of the mirror itself"
+        }
+        (false, false) => {
             "name a Secret with what the registry wants in imagePullSecret; there is none, or it says nothing of this registry"
         }
-        (Some(_), false) => "the registry does not take what the imagePullSecret says",
     }
 }
 
 /// What the child gets to know of a registry or a mirror, and how long that may take.
 async fn request(
     order: &PullOrder<'_>,
-    mirror: Option<&str>,
+    place: ImagePlace,
 ) -> Result<(PullRequest, RegistryTimes), PullFailure> {
     let PullOrder {
         image,
@@ -268,19 +268,12 @@ async fn request(
         limits,
         ..
     } = order;
-    let (registry, repository) = match mirror {
-        None => (image.registry.clone(), image.repository.clone()),
-        Some(mirror) => {
-            let (host, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
-            let prefix = prefix.trim_matches('/');
-            let repository = if prefix.is_empty() {
-                image.repository.clone()
-            } else {
-                format!("{prefix}/{}", image.repository)
-            };
-            (host.to_owned(), repository)
-        }
-    };
+    let ImagePlace {
+        registry,
+        repository,
+        ..
+    } = place;
+    let credentials = order.credentials.of(&registry, &repository).cloned();
     let host = settings.hosts.get(&registry).cloned().unwrap_or_default();
     let times = settings.times(&registry);
     let mut authorities = String::new();
@@ -311,8 +304,7 @@ async fn request(
         architecture: "amd64".to_owned(),
         is_insecure: host.insecure,
         authorities,
-        // A mirror is another registry.
-        credentials: order.credentials.filter(|_| mirror.is_none()).cloned(),
+        credentials,
         max_layers: limits.layers,
         max_layer_bytes: limits.layer_bytes,
         reserve_bytes: 0,

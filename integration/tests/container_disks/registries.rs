@@ -5,22 +5,29 @@ use integration::agent::{Agent, CONFIG, IMAGES};
 use integration::authority::{Authority, DIRECTORY};
 use integration::commands::Commands;
 use integration::host::Host;
-use integration::{registry, skip_if, tools};
+use integration::registry::{self, PASSWORD};
+use integration::{skip_if, tools};
 
 use super::{PATIENCE, guest, missing, passes, prepared, start_registry};
 
 /// The registry with TLS and passwords.
 const SECURE: &str = "localhost:5443";
 
-/// Hands requests on to the registry. It ends in the middle of the first blob when told to, and notes which ranges it was
-/// asked for.
+/// Hands requests on to the registry, with TLS, and with the password of a mirror alone. It ends in the middle of a blob, or
+/// changes its last byte, when told to, and notes which ranges it was asked for.
 const BREAKING: &str = r#"
-import http.client, http.server, os, threading
+import base64, http.client, http.server, os, ssl, threading
+PASS = "Basic " + base64.b64encode(b"alice:open sesame").decode()
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def log_message(self, *_): pass
     def do_GET(self):
         is_blob = "/blobs/" in self.path
+        if self.headers.get("Authorization") != PASS:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="mirror"')
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         if is_blob:
             with open("/run/ranges", "a") as log: log.write(self.headers.get("Range", "none") + "\n")
         upstream = http.client.HTTPConnection("127.0.0.1", 5000)
@@ -36,12 +43,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if is_blob and os.path.exists("/run/break"):
             self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
             os._exit(0)
+        if is_blob and os.path.exists("/run/corrupt"): body = body[:-1] + b"?"
         if is_blob and os.path.exists("/run/stall"):
             self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
             threading.Event().wait()
         self.wfile.write(body)
         self.close_connection = True
-http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/run/tls/mirror.crt", "/run/tls/mirror.key")
+server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server.serve_forever()
 "#;
 
 fn secret(namespace: &str, password: &str) -> String {
@@ -208,14 +220,23 @@ fn try_commands(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A guest of an image that takes the pull secret.
+pub(crate) fn private(name: &str, image: &str) -> String {
+    guest(name, image).replace(image, &format!("{image}\", imagePullSecret: \"registry"))
+}
+
 #[test]
 fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> anyhow::Result<()> {
     skip_if!(missing(), Ok(()));
     tools::ensure(tools::EXAMPLES)?;
     let host = Host::enter()?;
     let agent = prepared(&host)?;
-    let settings = "\n[registries.\"upstream.example\"]\nmirrors = [\"127.0.0.1:5001/mirror\"]\n\
-                    [registries.\"127.0.0.1:5001\"]\ninsecure = true\n";
+    let settings = format!(
+        "\n[registries.\"upstream.example\"]\nmirrors = [\"127.0.0.1:5001/mirror\"]\n\
+         [registries.\"127.0.0.1:5001\"]\nca = \"{DIRECTORY}/ca.crt\"\n"
+    );
+    let authority = Authority::new(&host, "ca")?;
+    authority.sign("mirror", "/CN=mirror", "IP:127.0.0.1")?;
     host.sh(&format!("printf '%s' '{settings}' >>{CONFIG}"))?;
     host.put("/run/breaking.py", 0o644, BREAKING.as_bytes())?;
     start_registry(&host)?;
@@ -224,9 +245,28 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     )?;
     let start = "setsid python3 /run/breaking.py </dev/null >/run/breaking.log 2>&1 &";
     host.sh(&format!("touch /run/break && {start}"))?;
-    host.wait_for("wget -q -O - http://127.0.0.1:5001/v2/ || curl -sf http://127.0.0.1:5001/v2/ || python3 -c 'import urllib.request as r; r.urlopen(\"http://127.0.0.1:5001/v2/\")'", PATIENCE)?;
+    host.wait_for(
+        "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 5001))'",
+        PATIENCE,
+    )?;
     agent.start()?;
-    agent.apply(&guest("web", "upstream.example/vm/disk:1"))?;
+    // The mirror does not take what is for the registry.
+    agent.apply(&registry::pull_secret(
+        "upstream.example",
+        "default",
+        PASSWORD,
+    ))?;
+    agent.apply(&private("stranger", "upstream.example/vm/disk:1"))?;
+    let words = ["what that says of the mirror itself", "127.0.0.1:5001"];
+    wait_for_words(&host, "default", "stranger", &words).with_context(|| agent.log())?;
+    let deleted = agent.kvmctl("delete vmi stranger --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    agent.apply(&registry::pull_secret(
+        "127.0.0.1:5001",
+        "default",
+        PASSWORD,
+    ))?;
+    agent.apply(&private("web", "upstream.example/vm/disk:1"))?;
     wait_for_words(
         &host,
         "default",
@@ -239,6 +279,7 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     ensure!(kept.trim() == "1", "{kept} parts of layers are kept\n{why}");
     host.sh(&format!("rm /run/break && {start}"))?;
     passes(&agent, "web")?;
+    corrupt_a_layer(&host, &agent)?;
     kill_in_mid_pull(&host, &agent)?;
     let ranges = host.sh("cat /run/ranges")?;
     let resumed = ranges.lines().any(|line| {
@@ -252,17 +293,36 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     Ok(())
 }
 
+/// Deletes a guest, and its image, which nobody else has.
+fn remove(host: &Host, agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
+    let deleted = agent.kvmctl(&format!("delete vmi {name} --grace-period 0"))?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    host.wait_for("kvmctl image prune | grep 'removed'", PATIENCE)
+        .map(drop)
+}
+
+/// A layer with another last byte is no disk, and the next attempt is without a fault.
+fn corrupt_a_layer(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    remove(host, agent, "web")?;
+    host.sh("touch /run/corrupt")?;
+    let image = "upstream.example/vm/disk:1";
+    let always = format!("{image}\", imagePullPolicy: \"Always");
+    agent.apply(&private("corrupt", image).replace(image, &always))?;
+    let words = ["the registry sent other bytes"];
+    wait_for_words(host, "default", "corrupt", &words).with_context(|| agent.log())?;
+    let disks = host.sh("ls -A /var/lib/kvmlet/host/images/sha256")?;
+    ensure!(disks.is_empty(), "{disks}");
+    host.sh("rm /run/corrupt")?;
+    passes(agent, "corrupt")
+}
+
 /// An agent that is killed in mid-pull leaves nothing that is taken for a disk, and the next one goes on.
 fn kill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     const BLOBS: &str = "/var/lib/kvmlet/host/images/layers/blobs/sha256";
-    let deleted = agent.kvmctl("delete vmi web --grace-period 0")?;
-    ensure!(deleted.code == Some(0), "{deleted}");
-    host.wait_for(
-        "kvmctl image prune | grep 'removed' && touch /run/stall",
-        PATIENCE,
-    )?;
+    remove(host, agent, "corrupt")?;
+    host.sh("touch /run/stall")?;
     agent.apply(
-        &guest("killed", "upstream.example/vm/disk:1")
+        &private("killed", "upstream.example/vm/disk:1")
             .replace("disk:1", "disk:1\", imagePullPolicy: \"Always"),
     )?;
     host.wait_for(
@@ -297,6 +357,11 @@ fn archives_and_directories_that_skopeo_wrote_start_guests() -> anyhow::Result<(
         agent.apply(&guest(name, &image))?;
         passes(&agent, name).with_context(|| image)?;
     }
+    let listed = agent.kvmctl("image ls -o json")?.stdout;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    let kept = listed["items"].as_array().context("no images")?;
+    let says = |image: &serde_json::Value| image["defaultPreference"] == "fedora";
+    ensure!(kept.len() > 1 && kept.iter().all(says), "{listed}");
     agent.apply(&guest("cut", &format!("oci-archive:{IMAGES}/cut.tar")))?;
     wait_for_words(
         &host,
@@ -308,8 +373,3 @@ fn archives_and_directories_that_skopeo_wrote_start_guests() -> anyhow::Result<(
     ensure!(deleted.code == Some(0), "{deleted}");
     Ok(())
 }
-    let listed = agent.kvmctl("image ls -o json")?.stdout;
-    let listed: serde_json::Value = serde_json::from_str(&listed)?;
-    let kept = listed["items"].as_array().context("no images")?;
-    let says = |image: &serde_json::Value| image["defaultPreference"] == "fedora";
-    ensure!(kept.len() > 1 && kept.iter().all(says), "{listed}");

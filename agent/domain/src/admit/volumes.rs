@@ -12,6 +12,7 @@ use super::{container_image, data_volume, metadata_volume};
 use crate::cloud_init::CloudInitKind;
 use crate::error::{FieldError, Rule};
 use crate::paths::PathUse;
+use crate::pull_credentials::PullCredentials;
 use crate::quantity::Quantity;
 use crate::vmi::{ContainerDisk, DiskSource, PullPolicy};
 
@@ -106,7 +107,7 @@ pub(super) fn container(
         image,
         path: inner,
         pull_secret: (!wire.image_pull_secret.is_empty()).then(|| wire.image_pull_secret.clone()),
-        credentials: None,
+        credentials: PullCredentials::default(),
         pull: match wire.image_pull_policy.as_str() {
             "Always" => PullPolicy::Always,
             "Never" => PullPolicy::Never,

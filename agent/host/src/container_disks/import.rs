@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent_domain::{Namespace, RegistryImage};
+use agent_domain::{Namespace, PullCredentials, RegistryImage};
 use agent_images::disk::ConvertLimits;
 use agent_images::oci::{ImageFile, ImageManifest, Window};
 use sha2::{Digest, Sha256};
@@ -63,8 +63,7 @@ impl Source {
 pub(super) struct Pull {
     pub(super) image: RegistryImage,
     pub(super) settings: RegistrySettings,
-    /// User and password.
-    pub(super) credentials: Option<(String, String)>,
+    pub(super) credentials: PullCredentials,
     /// Who wanted it first.
     pub(super) namespace: Namespace,
 }
@@ -113,9 +112,9 @@ impl Importer {
         let mut defaults = ImageDefaults::default();
         let layer_bytes = AtomicU64::new(0);
         let opened = match source {
+            Source::Local(image) => {
                 let image = *image;
                 defaults = image.defaults;
-            Source::Local(image) => {
                 let (files, windows) = image.layers.files().map_err(|error| error.to_string())?;
                 OpenedLayers {
                     manifest: image.manifest,
@@ -132,7 +131,7 @@ impl Importer {
                 let order = PullOrder {
                     namespace: &pull.namespace,
                     image: &pull.image,
-                    credentials: pull.credentials.as_ref(),
+                    credentials: &pull.credentials,
                     settings: &pull.settings,
                     limits: LIMITS,
                     room: &self.room_maker(),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_domain::{PullCredentials, RegistryImage};
+
 /// Name of the settings for all registries that have none of their own.
 pub const EVERY_REGISTRY: &str = "*";
 
@@ -84,7 +86,49 @@ impl RegistryProxy {
     }
 }
 
+/// Where an image may be.
+pub(super) struct ImagePlace {
+    pub(super) registry: String,
+    pub(super) repository: String,
+    /// It is not the registry that the image names.
+    pub(super) is_mirror: bool,
+}
+
 impl RegistrySettings {
+    /// The mirrors of an image's registry, and the registry, in the order in which they are asked.
+    pub(super) fn places(&self, image: &RegistryImage) -> Vec<ImagePlace> {
+        let host = self.hosts.get(&image.registry);
+        let mirrors = host.map_or(&[][..], |host| host.mirrors.as_slice());
+        let mirrors = mirrors.iter().map(|mirror| {
+            let (registry, prefix) = mirror.split_once('/').unwrap_or((mirror, ""));
+            let path = [prefix.trim_matches('/'), &image.repository];
+            let path: Vec<&str> = path.into_iter().filter(|part| !part.is_empty()).collect();
+            ImagePlace {
+                registry: registry.to_owned(),
+                repository: path.join("/"),
+                is_mirror: true,
+            }
+        });
+        let own = ImagePlace {
+            registry: image.registry.clone(),
+            repository: image.repository.clone(),
+            is_mirror: false,
+        };
+        mirrors.chain([own]).collect()
+    }
+
+    /// User and password for each of [`Self::places`].
+    pub(crate) fn passes<'a>(
+        &self,
+        image: &RegistryImage,
+        credentials: &'a PullCredentials,
+    ) -> Vec<Option<&'a (String, String)>> {
+        let places = self.places(image).into_iter();
+        places
+            .map(|place| credentials.of(&place.registry, &place.repository))
+            .collect()
+    }
+
     /// How long a registry, or a mirror, may take, by its name in the configuration.
     pub(super) fn times(&self, name: &str) -> RegistryTimes {
         let own = [self.hosts.get(name), self.hosts.get(EVERY_REGISTRY)];
@@ -158,6 +202,46 @@ mod tests {
         ] {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn each_mirror_gets_what_the_secret_says_of_it_and_nothing_that_is_for_the_registry() {
+        let host = RegistryHost {
+            mirrors: vec![
+                String::from("mirror.example/cache"),
+                String::from("open.example"),
+            ],
+            ..RegistryHost::default()
+        };
+        let settings = RegistrySettings {
+            hosts: BTreeMap::from([(String::from("r.example"), host)]),
+        };
+        let image = RegistryImage {
+            registry: String::from("r.example"),
+            repository: String::from("vm/disk"),
+            reference: String::from("1"),
+        };
+        let who = |user: &str| (user.to_owned(), String::from("p"));
+        let credentials = PullCredentials::new([
+            (String::from("r.example"), who("own")),
+            (String::from("mirror.example/cache/vm"), who("mirror")),
+        ]);
+        let passes = settings.passes(&image, &credentials);
+        let users = passes
+            .into_iter()
+            .map(|pass| pass.map(|(user, _)| user.as_str()));
+        let expected = [Some("mirror"), None, Some("own")];
+        assert_eq!(users.collect::<Vec<_>>(), expected);
+        let places = settings.places(&image);
+        let places = places
+            .iter()
+            .map(|it| (it.registry.as_str(), it.repository.as_str()));
+        let expected = [
+            ("mirror.example", "cache/vm/disk"),
+            ("open.example", "vm/disk"),
+            ("r.example", "vm/disk"),
+        ];
+        assert_eq!(places.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use agent_domain::{
-    ContainerDisk, ContainerImage, ImageLocation, Namespace, PullPolicy, RegistryImage,
+    ContainerDisk, ContainerImage, ImageLocation, Namespace, PullCredentials, PullPolicy,
+    RegistryImage,
 };
 use agent_host::{
     ImageStore, ImportStage, LinuxHost, PullProgress, RegistryHost, RegistrySettings,
@@ -115,7 +116,7 @@ fn disk(name: String, image: ContainerImage) -> ContainerDisk {
         path: None,
         pull: PullPolicy::IfNotPresent,
         pull_secret: None,
-        credentials: None,
+        credentials: PullCredentials::default(),
     }
 }
 
