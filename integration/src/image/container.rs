@@ -90,6 +90,41 @@ pub fn add_layers(
     Ok(digest)
 }
 
+/// Adds a list of images of a layout, each for an architecture, as an image of its own with a tag.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn add_list(images: &[(&str, &str)], layout: &Path, tag: &str) -> anyhow::Result<()> {
+    const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+    let blobs = layout.join("blobs/sha256");
+    let entries = images.iter().map(|(architecture, digest)| {
+        let bytes = fs::metadata(blobs.join(digest.trim_start_matches("sha256:")))?.len();
+        Ok(json!({
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "digest": digest,
+            "size": bytes,
+            "platform": {"architecture": architecture, "os": "linux"},
+        }))
+    });
+    let entries = entries.collect::<anyhow::Result<Vec<Value>>>()?;
+    let list = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
+    let digest: String = Sha256::digest(&list)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    fs::write(blobs.join(&digest), &list)?;
+    let path = layout.join("index.json");
+    let mut index: Value = serde_json::from_slice(&fs::read(&path)?)?;
+    let known = index["manifests"].as_array_mut();
+    known.context("an index of no images")?.push(json!({
+        "mediaType": INDEX,
+        "digest": format!("sha256:{digest}"),
+        "size": list.len(),
+        "annotations": {"org.opencontainers.image.ref.name": tag},
+    }));
+    Ok(fs::write(path, index.to_string())?)
+}
+
 /// A tree as a layer, not compressed; the same bytes whenever it is packed.
 fn packed(tree: &Path, layout: &Path) -> anyhow::Result<Vec<u8>> {
     let layer = layout.with_extension("layer");

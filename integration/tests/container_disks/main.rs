@@ -184,6 +184,68 @@ fn by_digest_and_packed_otherwise(host: &Host, agent: &Agent<'_, Host>) -> anyho
     Ok(())
 }
 
+/// Digests of the images that guests have.
+fn in_use(agent: &Agent<'_, Host>) -> anyhow::Result<Vec<String>> {
+    let listed = agent.kvmctl("image ls -o json")?;
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout)?;
+    let items = listed["items"].as_array().context("no images")?;
+    let used = items.iter().filter(|image| image["inUse"] == true);
+    let digests = used.map(|image| Ok(image["digest"].as_str().context("no digest")?.to_owned()));
+    digests.collect()
+}
+
+#[test]
+fn a_list_of_images_gives_that_of_the_node_and_a_tag_that_moves_is_followed_as_the_policy_says()
+-> anyhow::Result<()> {
+    skip_if!(missing(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    start_registry(&host)?;
+    let directory = tempfile::tempdir()?;
+    write_disk(directory.path())?;
+    let layout = directory.path().join("layout");
+    let tree = directory.path().join("tree");
+    // No disk at all: whoever takes the first of a list has no guest of it.
+    let bare = directory.path().join("bare");
+    std::fs::create_dir_all(bare.join("etc"))?;
+    let arm = container::add_image(&[bare], &layout, Some("arm"))?;
+    let first = container::add_image(&[tree.clone()], &layout, Some("first"))?;
+    std::fs::write(tree.join("notes"), "another layer")?;
+    let second = container::add_image(&[tree], &layout, Some("second"))?;
+    let list = [("arm64", arm.as_str()), ("amd64", first.as_str())];
+    container::add_list(&list, &layout, "list")?;
+    host.sh(&format!("cp -r {} /run/lists", layout.display()))?;
+    let image = format!("{REGISTRY}/vm/moving:1");
+    let push = |tag: &str| {
+        host.sh(&format!(
+            "skopeo copy --all --preserve-digests --quiet --insecure-policy --dest-tls-verify=false oci:/run/lists:{tag} docker://{image}"
+        ))
+    };
+    push("list")?;
+    agent.apply(&guest("listed", &image))?;
+    passes(&agent, "listed")?;
+    ensure!(in_use(&agent)? == [first.clone()], "{:?}", in_use(&agent)?);
+
+    push("second")?;
+    agent.apply(&guest("stays", &image))?;
+    passes(&agent, "stays")?;
+    ensure!(in_use(&agent)? == [first.clone()], "{:?}", in_use(&agent)?);
+    // What the registry said of a tag counts for a minute, and with an agent that is gone no longer.
+    agent.kill()?;
+    agent.start()?;
+    let always = format!("{image}\", imagePullPolicy: \"Always");
+    agent.apply(&guest("follows", &image).replace(&image, &always))?;
+    passes(&agent, "follows")?;
+    let mut both = vec![first, second];
+    both.sort();
+    let mut used = in_use(&agent)?;
+    used.sort();
+    ensure!(used == both, "{used:?}");
+    let deleted = agent.kvmctl("delete vmi listed stays follows --grace-period 0")?;
+    ensure!(deleted.code == Some(0), "{deleted}");
+    host.sh("kill $(cat /run/registry.pid)").map(drop)
+}
+
 #[test]
 fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyhow::Result<()> {
     skip_if!(missing(), Ok(()));
