@@ -2,18 +2,21 @@
 
 use anyhow::ensure;
 use integration::agent::CONFIG;
+use integration::authority::{Authority, DIRECTORY};
 use integration::commands::Commands;
 use integration::host::Host;
-use integration::{skip_if, tools};
+use integration::{registry, skip_if, tools};
 
-use super::{PATIENCE, REGISTRY, guest, missing, passes, prepared, start_registry};
+use super::registries::private;
+use super::{PATIENCE, REGISTRY, missing, passes, prepared, start_registry};
 
-/// Hands requests with a token on to the registry. It breaks off in the middle of the first blob, and from then on the token
+/// Hands requests with a token on to the registry, with TLS; a token is for whoever has the password. It breaks off in the middle of the first blob, and from then on the token
 /// of that request is worth nothing. It notes tokens and blobs.
 const TOKENS: &str = r#"
-import http.client, http.server, json
+import base64, http.client, http.server, json, ssl
+PASS = "Basic " + base64.b64encode(b"alice:open sesame").decode()
 issued, revoked, was_cut = 0, 0, False
-CHALLENGE = 'Bearer realm="http://127.0.0.1:5001/token",service="tests",scope="repository:vm/disk:pull"'
+CHALLENGE = 'Bearer realm="https://127.0.0.1:5001/token",service="tests",scope="repository:vm/disk:pull"'
 def note(line):
     with open("/run/asked", "a") as log: log.write(line + "\n")
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -29,6 +32,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
     def do_GET(self):
         global issued, revoked, was_cut
+        if self.path.startswith("/token?") and self.headers.get("Authorization") != PASS:
+            note("token refused")
+            return self.answer(401, [], b"")
         if self.path.startswith("/token?"):
             issued += 1
             note(f"token {issued}")
@@ -46,7 +52,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         expires = is_blob and not was_cut
         if expires: was_cut, revoked = True, issued
         self.answer(answer.status, kept, answer.read(), expires)
-http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler).serve_forever()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("/run/tls/tokens.crt", "/run/tls/tokens.key")
+server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+server.serve_forever()
 "#;
 
 #[test]
@@ -55,7 +65,9 @@ fn a_token_that_expires_in_mid_pull_is_replaced_and_the_pull_goes_on() -> anyhow
     tools::ensure(tools::EXAMPLES)?;
     let host = Host::enter()?;
     let agent = prepared(&host)?;
-    let settings = "\n[registries.\"127.0.0.1:5001\"]\ninsecure = true\n";
+    let authority = Authority::new(&host, "ca")?;
+    authority.sign("tokens", "/CN=tokens", "IP:127.0.0.1")?;
+    let settings = format!("\n[registries.\"127.0.0.1:5001\"]\nca = \"{DIRECTORY}/ca.crt\"\n");
     host.sh(&format!("printf '%s' '{settings}' >>{CONFIG}"))?;
     start_registry(&host)?;
     host.sh(&format!(
@@ -66,7 +78,9 @@ fn a_token_that_expires_in_mid_pull_is_replaced_and_the_pull_goes_on() -> anyhow
     let up = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 5001))'";
     host.wait_for(up, PATIENCE)?;
     agent.start()?;
-    agent.apply(&guest("web", "127.0.0.1:5001/vm/disk:1"))?;
+    let own = registry::pull_secret("127.0.0.1:5001", "default", registry::PASSWORD);
+    agent.apply(&own)?;
+    agent.apply(&private("web", "127.0.0.1:5001/vm/disk:1"))?;
     passes(&agent, "web")?;
     // One pull, which nobody had to try again: another one would have begun with a token of its own.
     let asked = host.sh("cat /run/asked")?;
