@@ -12,6 +12,7 @@ mod model;
 mod seeds;
 mod stories;
 mod table;
+mod transitions;
 mod world;
 
 use std::collections::BTreeMap;

@@ -233,6 +233,11 @@ impl World {
         }
     }
 
+    /// The agent begins anew with nothing in memory.
+    pub fn restart_agent(&mut self) {
+        self.controller = VirtualMachines::default();
+    }
+
     /// Anything but a wish.
     pub fn step(&mut self) {
         if self.random.one_in(10) {
