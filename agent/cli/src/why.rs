@@ -1,6 +1,7 @@
 //! `kvmctl why`: on one page, why a VMI or VirtualMachine is as it is, and what to do.
 
 mod machine;
+mod owner;
 
 use std::time::Duration;
 
@@ -159,6 +160,7 @@ async fn last_line(client: &mut Client, scope: &Scope, name: &str) -> Option<Str
 fn machine_page(machine: &Value, events: &[Value], option: &str, has_guest: bool) -> String {
     let name = format!("{}{option}", text(machine, "/metadata/name"));
     let mut rows = machine::rows(machine);
+    rows.extend(owner::links(machine).into_iter().map(owner_row));
     rows.extend(last_events(events));
     rows.extend(look_at(machine::hints(machine, &name, has_guest)));
     format!("{}\n{}", machine::headline(machine), render(&rows))
@@ -181,8 +183,8 @@ fn page(
     if let Some(line) = last_line {
         row("console", format!("{line:?} (last line)"));
     }
-    if let Some(machine) = machine {
-        row("owner", machine::owner_line(machine));
+    for link in owners(object, machine) {
+        row("owner", link);
     }
     for condition in conditions(object) {
         let (reason, message) = (text(condition, "/reason"), text(condition, "/message"));
@@ -203,6 +205,20 @@ fn page(
         console.into_iter().chain(hints(object, machine, &name)),
     ));
     format!("{}\n{}", headline(object), render(&rows))
+}
+
+/// The chain of owners of a VMI: its machine with its state, and those of the machine.
+fn owners(object: &Value, machine: Option<&Value>) -> Vec<String> {
+    let Some(machine) = machine else {
+        return owner::links(object);
+    };
+    let mut chain = vec![machine::owner_line(machine)];
+    chain.extend(owner::links(machine));
+    chain
+}
+
+fn owner_row(link: String) -> Vec<String> {
+    vec!["  owner".to_owned(), link]
 }
 
 fn last_events(events: &[Value]) -> impl Iterator<Item = Vec<String>> {
@@ -422,5 +438,27 @@ mod tests {
         );
         let hint = "kvmctl logs web: what the guest printed\n";
         assert!(page.contains(hint), "{page}");
+    }
+
+    #[test]
+    fn the_chain_of_owners_ends_with_whoever_asked() {
+        let machine = json!({
+            "metadata": {"name": "web", "annotations": {"kvmlet.io/source": "file:web.yaml"}},
+            "spec": {"runStrategy": "Always"}, "status": {"printableStatus": "Running"},
+        });
+        let object = vmi(json!({"phase": "Running"}));
+        let chain = "  owner     VirtualMachine web: Running\n  owner     the manifest directory (web.yaml)\n";
+        let page = page(&object, &[], None, Some(&machine), "");
+        assert!(page.contains(chain), "{page}");
+        let page = machine_page(&machine, &[], "", true);
+        let row = "  owner     the manifest directory (web.yaml)\n";
+        assert!(page.contains(row), "{page}");
+        let mut of_set = object;
+        of_set["metadata"]["ownerReferences"] = json!([
+            {"kind": "VirtualMachineInstanceReplicaSet", "name": "rs", "controller": true},
+        ]);
+        let page = super::page(&of_set, &[], None, None, "");
+        let row = "  owner     VirtualMachineInstanceReplicaSet rs\n";
+        assert!(page.contains(row), "{page}");
     }
 }
