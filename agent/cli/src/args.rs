@@ -364,7 +364,7 @@ pub struct Why {
 /// The guests that a verb such as `pause` is for.
 #[derive(Args)]
 pub struct GuestVerb {
-    /// Names of VMIs, with their type or without: `web db`, `vmi web db`, `vmi/web vmi/db`
+    /// Names of VMIs or of their VirtualMachines, with their type or without: `web db`, `vmi web db`, `vm/web vm/db`
     #[arg(required = true, value_name = "TYPE NAME")]
     pub what: Vec<String>,
     #[command(flatten)]
@@ -373,8 +373,11 @@ pub struct GuestVerb {
 
 #[derive(Args)]
 pub struct Stop {
+    /// Names of VirtualMachines, with their type or without, or of VMIs: `web`, `vm web db`, `vm/web vm/db`, `vmi/web`
+    #[arg(required = true, value_name = "TYPE NAME")]
+    pub what: Vec<String>,
     #[command(flatten)]
-    pub guests: GuestVerb,
+    pub dry_run: DryRun,
     /// Seconds for the guest to shut down; 0 ends it at once. Its own when left out
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub grace_period: Option<i64>,

@@ -29,7 +29,11 @@ pub async fn run(scope: &Scope, args: &Expand) -> Result<(), Failure> {
             let name = text(&machine, "/metadata/name");
             (name, Of::Object(machine.to_string().into_bytes()))
         }
-        (None, None) => return Err(Failure::Usage("--vm or --file is missing".to_owned())),
+        (None, None) => {
+            // In the words of virtctl.
+            let text = "VirtualMachine name or file must be provided: --vm NAME or --file FILE";
+            return Err(Failure::Usage(text.to_owned()));
+        }
     };
     let request = ExpandVirtualMachineRequest { of: Some(of) };
     let answer = client.machines().expand_virtual_machine(request).await;

@@ -18,8 +18,9 @@ const DEFAULT_NAMESPACE: &str = "default";
 /// The largest file of settings that is read.
 const LARGEST_FILE: u64 = 1 << 16;
 
-/// Which agent and which namespace.
+/// Which agent and which namespace. Help lists them apart from the options of a verb.
 #[derive(Args, Default)]
+#[command(next_help_heading = "Node")]
 pub struct Scope {
     /// Socket of the agent [env: KVMLET_SOCKET] [default: /run/kvmlet/kvmlet.sock]
     #[arg(long, global = true, value_name = "PATH")]

@@ -53,19 +53,22 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     let wish = machines::Wish::Stop {
         grace: grace_period_seconds,
     };
-    let dry_run = &args.guests.dry_run;
-    if let Some(names) = machines::typed_names(&args.guests.what)? {
+    let dry_run = &args.dry_run;
+    if let Some(names) = machines::typed_names(&args.what)? {
         return machines::change_all(scope, &names, wish, dry_run).await;
     }
-    let [name] = args.guests.what.as_slice() else {
-        return run(scope, verb, args.guests).await;
-    };
     // A name alone means the machine of that name, as virtctl has it, and else the VMI.
-    let mut client = Client::new(scope)?;
-    if !name.contains('/') && machines::exists(&mut client, scope, name).await? {
+    if let [name] = args.what.as_slice()
+        && !name.contains('/')
+        && machines::exists(&mut Client::new(scope)?, scope, name).await?
+    {
         return machines::change_all(scope, std::slice::from_ref(name), wish, dry_run).await;
     }
-    run(scope, verb, args.guests).await
+    let guests = GuestVerb {
+        what: args.what,
+        dry_run: args.dry_run,
+    };
+    run(scope, verb, guests).await
 }
 
 /// Sends the request to every named guest; a refusal does not stop the others.

@@ -12,12 +12,7 @@ use crate::output::OutputFormat;
 )]
 pub struct Expand {
     /// Name of a VirtualMachine of the node
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present = "file",
-        conflicts_with = "file"
-    )]
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
     pub vm: Option<String>,
     /// Manifest of a VirtualMachine, or - for standard input
     #[arg(short, long, value_name = "FILE")]

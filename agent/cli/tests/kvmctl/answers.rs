@@ -44,6 +44,28 @@ fn wrong_usage_is_exit_code_2() {
 }
 
 #[test]
+fn help_lists_the_options_of_the_connection_apart() {
+    let agent = Agent::new();
+    for verb in [&["create", "vm"][..], &["stop"], &["pause"], &["apply"]] {
+        let args = [verb, &["--help"]].concat();
+        let help = out(&agent.kvmctl(&args));
+        let (own, node) = help.split_once("\nNode:\n").unwrap();
+        for option in ["--socket", "--server", "--cert", "--context", "--namespace"] {
+            assert!(!own.contains(&format!("{option} <")), "{verb:?} {option}");
+            assert!(node.contains(&format!("{option} <")), "{verb:?} {option}");
+        }
+    }
+    let create = out(&agent.kvmctl(&["create", "vm", "--help"]));
+    let (own, _) = create.split_once("\nNode:\n").unwrap();
+    assert!(own.contains("--name <") && own.contains("--run-strategy <"));
+    let stop = out(&agent.kvmctl(&["stop", "--help"]));
+    assert!(stop.contains("Names of VirtualMachines"), "{stop}");
+    let neither = agent.kvmctl(&["expand"]);
+    let text = "error: VirtualMachine name or file must be provided: --vm NAME or --file FILE\n";
+    assert_eq!((code(&neither), err(&neither).as_str()), (2, text));
+}
+
+#[test]
 fn apply_says_what_was_done_in_one_line() {
     let agent = Agent::new();
     let _server = agent.serve();
