@@ -1,5 +1,7 @@
 //! A machine with all that its instance type and its preference give it.
 
+use std::fmt::Display;
+
 use agent_domain::{Kit, Sort, expand_machine};
 use agent_objects::{KitPart, Object, ObjectId, find_kit};
 use proto_node::node::expand_virtual_machine_request::Of;
@@ -46,35 +48,50 @@ pub(super) fn expanded<R: MachineRegistry>(
 
 /// A machine that a caller gave, in the namespace in which it would be.
 fn given(request: &Request<ExpandVirtualMachineRequest>, json: &[u8]) -> Result<Value, ApiError> {
-    let bad = |text: String| ApiError::BadRequest(text);
-    let mut machine: Value =
-        serde_json::from_slice(json).map_err(|error| bad(format!("object is no JSON: {error}")))?;
-    let text = |machine: &Value, path: &str| {
-        let found = machine.pointer(path).and_then(Value::as_str);
-        found.unwrap_or_default().to_owned()
-    };
-    let kind = text(&machine, "/kind");
-    if kind != KIND {
-        return Err(bad(format!("object is a {kind:?}, not a {KIND}")));
-    }
+    let mut machine: Value = serde_json::from_slice(json).map_err(|error| no_machine(&error))?;
+    check(&machine)?;
     let namespace = match text(&machine, "/metadata/namespace") {
-        namespace if namespace.is_empty() => String::from("default"),
-        namespace => namespace,
+        "" => String::from("default"),
+        namespace => namespace.to_owned(),
     };
     Permit::of(request)?.check(&namespace)?;
     if let Some(Value::Object(metadata)) = machine.get_mut("metadata") {
         metadata.insert(String::from("namespace"), Value::String(namespace));
-    } else {
-        return Err(bad(String::from("metadata is missing")));
     }
     Ok(machine)
 }
 
-fn expand<R: MachineRegistry>(registry: &R, mut machine: Value) -> Result<Value, ApiError> {
-    let decoded: VirtualMachine = proto_node::from_json(machine.clone()).map_err(|errors| {
+/// Whether what a caller gave is a machine.
+fn check(given: &Value) -> Result<(), ApiError> {
+    let kind = text(given, "/kind");
+    if kind != KIND {
+        return Err(no_machine(&format!("kind is {kind:?}, not {KIND:?}")));
+    }
+    if !given["metadata"].is_object() {
+        return Err(no_machine(&"metadata is missing"));
+    }
+    decoded(given).map(drop)
+}
+
+/// KubeVirt's words, with what is wrong.
+fn no_machine(why: &dyn Display) -> ApiError {
+    ApiError::BadRequest(format!("Object is not a valid {KIND}: {why}"))
+}
+
+fn decoded(machine: &Value) -> Result<VirtualMachine, ApiError> {
+    proto_node::from_json(machine.clone()).map_err(|errors| {
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        ApiError::BadRequest(words.join(", "))
-    })?;
+        no_machine(&words.join(", "))
+    })
+}
+
+fn text<'a>(machine: &'a Value, path: &str) -> &'a str {
+    let found = machine.pointer(path).and_then(Value::as_str);
+    found.unwrap_or_default()
+}
+
+fn expand<R: MachineRegistry>(registry: &R, mut machine: Value) -> Result<Value, ApiError> {
+    let decoded = decoded(&machine)?;
     let metadata = decoded.metadata.clone().unwrap_or_default();
     let refuse = |why: &str| {
         ApiError::BadRequest(format!(
@@ -123,4 +140,35 @@ pub(super) fn permitted<T>(
     };
     Permit::of(request)?.check(namespace)?;
     Ok(namespace.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_machine_is_refused_in_kubevirts_words() {
+        let machine =
+            |spec: Value| json!({"kind": KIND, "metadata": {"name": "dev"}, "spec": spec});
+        let refused = |given: &Value| check(given).err().map(|error| error.to_string());
+        assert_eq!(refused(&machine(json!({"runStrategy": "Always"}))), None);
+        for (given, why) in [
+            (
+                json!({"kind": "Foo"}),
+                "kind is \"Foo\", not \"VirtualMachine\"",
+            ),
+            (json!(7), "kind is \"\", not \"VirtualMachine\""),
+            (json!({"kind": KIND}), "metadata is missing"),
+            (
+                machine(json!({"foo": 1, "runStrategy": 5})),
+                "spec.foo: unknown field \"spec.foo\", spec.runStrategy: ",
+            ),
+        ] {
+            let said = refused(&given).unwrap_or_default();
+            let wanted = format!("Object is not a valid VirtualMachine: {why}");
+            assert!(said.starts_with(&wanted), "{said}");
+        }
+    }
 }
