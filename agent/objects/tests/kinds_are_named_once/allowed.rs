@@ -336,7 +336,7 @@ pub const ALLOWED: [(&str, &[&str], &str); 75] = [
     (
         "agent/sources/src/control_plane/reports.rs",
         &["VirtualMachineInstance"],
-        "what control planes are told",
+        "what control planes are sent",
     ),
     (
         "agent/sources/src/control_plane/session.rs",
