@@ -123,7 +123,7 @@ const SHORTEST_NAME: usize = 12;
 /// Places in [`Said::numbers`], in the order in which they give way to the name of the image.
 const GIVE_WAY: [usize; 3] = [2, 1, 3];
 
-/// What a step says.
+/// Text of a step, and the numbers of its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     /// Name of the image that the work is for.

@@ -18,11 +18,13 @@ use crate::input::Input;
 const IMAGE_BYTES: u64 = 64 * 512;
 
 /// Not whole blocks of what an overlay tells apart.
-const BASE_BYTES: u64 = 41 * 512;
+const BASE_SECTORS: u8 = 41;
 
 /// Each sector is filled with a byte of its own.
 fn base_content() -> Vec<u8> {
-    (0..BASE_BYTES).map(|at| (at / 512) as u8 | 0x80).collect()
+    (0..BASE_SECTORS)
+        .flat_map(|sector| [sector | 0x80; 512])
+        .collect()
 }
 
 /// The disk, its image, and what that is laid over.
@@ -115,7 +117,8 @@ impl BlkPeer {
             .read(&mut status, GuestAddress(STATUS))
             .expect("guest memory");
         assert_eq!(status, [0], "a disk cannot be read");
-        let mut content = vec![0; IMAGE_BYTES as usize];
+        let length = usize::try_from(IMAGE_BYTES).expect("a small disk");
+        let mut content = vec![0; length];
         memory
             .read(&mut content, GuestAddress(DATA))
             .expect("guest memory");
