@@ -75,9 +75,10 @@ impl BlkPeer {
     }
 
     /// A disk without a base that begins with the same content, when this one has a base. Requests of a ring may be
-    /// carried out in any order, so such disks have no model.
+    /// carried out in any order, and what a discard leaves is the disk's to choose, so such disks have no model.
     pub fn plain(&self) -> Option<Self> {
-        if self.base.is_none() || self.config.engine != IoEngine::Synchronous {
+        let is_open = self.config.discard || self.config.engine != IoEngine::Synchronous;
+        if self.base.is_none() || is_open {
             return None;
         }
         let image = tempfile::tempfile_in("/var/tmp").expect("a file");
