@@ -149,7 +149,7 @@ fn nearness(cause: &Cause, causes: &[Cause]) -> Nearness {
 }
 
 /// Causes that are not at the field that KubeVirt names, but at another or nowhere.
-const ELSEWHERE: [&str; 18] = [
+const ELSEWHERE: [&str; 19] = [
     // KubeVirt's path is that of another field, or of none.
     "has malformed PCI address",
     "spec.domain.hugepages.size",
@@ -159,6 +159,8 @@ const ELSEWHERE: [&str; 18] = [
     "spec[0] must have a boot order > 0",
     // Later releases than the one that was recorded name the port itself.
     "Port field ",
+    // They refuse any number of bindings but one, in one sentence.
+    "cannot have both binding plugin and interface binding method",
     // Of a volume or a device, where KubeVirt speaks of the disk that it made for it, or the reverse.
     "must not have the same Name.",
     "DataVolume 'name' must be set",

@@ -100,6 +100,7 @@ impl JudgedInterfaces<'_> {
         check_binding(path, interface, review);
         check_state(path, interface, self.networks.get(&interface.name), review);
         check_model(path, interface, review);
+        pod::check_mac(path, interface, review);
         let mac = self.mac(path, interface, review);
         let acpi_index = self.acpi_index(path, interface, review);
         let Some(joined) = self.networks.get(&interface.name) else {
@@ -370,26 +371,14 @@ fn check_binding(path: &str, interface: &WireInterface, review: &mut Review<'_>)
     ];
     // Those that KubeVirt has no more are refused by their level, and count for nothing.
     let count = given.into_iter().filter(|is_given| *is_given).count();
-    if interface.binding.is_some() && count > 1 {
-        let message = format!(
-            "logical {} interface cannot have both binding plugin and interface binding method",
-            interface.name
-        );
-        review.push(FieldError::new(
-            format!("{path}.binding"),
-            Rule::Invalid,
-            message,
-        ));
-    } else if count != 1 {
-        // KubeVirt takes them, and gives the guest no such interface.
+    if count != 1 {
         let message = format!(
             "logical {} interface must have exactly one binding method or binding plugin",
             interface.name
         );
         review.push(
             FieldError::new(path, Rule::Invalid, message)
-                .fix("masquerade: {} on the pod network, bridge: {} elsewhere")
-                .beyond(Bound::Release),
+                .fix("masquerade: {} on the pod network, bridge: {} elsewhere"),
         );
     }
 }
@@ -405,19 +394,18 @@ fn check_state(
     let field = format!("{path}.state");
     match state.as_str() {
         "" | "up" | "down" => {}
-        ABSENT if interface.bridge.is_none() => {
-            let message = format!(
-                "{name:?} interface's state {state:?} is supported only for bridge binding"
-            );
-            review.invalid(&field, state, message);
+        ABSENT => {
+            let mut refuse = |why: &str| {
+                let message = format!("{name:?} interface's state {state:?} is {why}");
+                review.invalid(&field, state, message);
+            };
+            if interface.bridge.is_none() {
+                refuse("supported only for bridge binding");
+            }
+            if matches!(joined, Some(Joined::Pod(_))) {
+                refuse("not supported on default networks");
+            }
         }
-        ABSENT if matches!(joined, Some(Joined::Pod(_))) => {
-            let message = format!(
-                "{name:?} interface's state {state:?} is not supported on default networks"
-            );
-            review.invalid(&field, state, message);
-        }
-        ABSENT => {}
         _ => {
             let message = format!("logical {name} interface state value is unsupported: {state}");
             review.invalid(&field, state, message);

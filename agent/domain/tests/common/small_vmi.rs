@@ -1,10 +1,9 @@
 //! A VMI of a kernel, a disk and a network card, for tests of this room and of those above it.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "node_caps.rs"]
+mod node_caps;
 
-use agent_domain::{
-    Admitted, FieldError, FirmwareLacks, NodeCaps, PathGrant, PathRules, PodPool, Vmi,
-};
+use agent_domain::{Admitted, FieldError, Vmi};
 use proto_node::{Node, from_node};
 use serde_json::{Value, json};
 
@@ -32,27 +31,8 @@ pub fn admit(domain: &Value) -> Result<Admitted, Vec<FieldError>> {
             "volumes": volumes,
         },
     });
-    let caps = NodeCaps {
-        node_name: "node1".to_owned(),
-        architecture: "amd64".to_owned(),
-        max_vcpus: 8,
-        memory_bytes: 16 << 30,
-        networks: BTreeMap::from([("lan".to_owned(), "br0".to_owned())]),
-        paths: PathRules {
-            grants: vec![PathGrant {
-                path: "/images".into(),
-                namespaces: BTreeSet::from(["default".to_owned()]),
-            }],
-            ..PathRules::default()
-        },
-        pod_network: Some(PodPool {
-            network: [10, 213, 0, 0].into(),
-            prefix: 16,
-            network6: None,
-        }),
-        labels: BTreeMap::new(),
-        refuse_substitution: false,
-        firmware: FirmwareLacks::default(),
-    };
-    Vmi::admit(from_node(&Node::from(manifest)).unwrap(), &caps)
+    Vmi::admit(
+        from_node(&Node::from(manifest)).unwrap(),
+        &node_caps::caps(),
+    )
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod kits;
+mod networks;
 mod pairs;
 
 use serde::de::DeserializeOwned;

@@ -220,7 +220,6 @@ pub(super) fn interface(
     review: &mut Review<'_>,
 ) -> PodInterface {
     let binding = if interface.masquerade.is_some() {
-        check_mac(path, interface, review);
         PodBinding::Masquerade
     } else {
         check_bridged_mac(path, interface, review);
@@ -235,9 +234,11 @@ pub(super) fn interface(
     }
 }
 
-fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
+/// The address that KubeVirt's own bridge has, on an interface with masquerade.
+pub(super) fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     let mac = interface.mac_address.parse::<crate::name::MacAddress>();
-    if mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC) {
+    let is_reserved = mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC);
+    if interface.masquerade.is_some() && is_reserved {
         review.invalid(
             &format!("{path}.macAddress"),
             &interface.mac_address,
