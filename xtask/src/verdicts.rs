@@ -3,6 +3,7 @@
 //! KubeVirt's examples are no part of this repository; whoever has them gives their directory. What KubeVirt's own code says of
 //! them is recorded, and is compared with the verdicts.
 
+mod judged;
 mod recorded;
 
 use std::fmt::Write;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use integration::artifacts;
-use serde::Deserialize;
+
+use self::judged::Judged;
 
 /// The page that is written, below the root of the clone.
 const PAGE: &str = "docs/kubevirt-examples.md";
@@ -35,23 +37,6 @@ pub struct VerdictsOptions {
     /// Write nothing; fail when the page differs from what would be written, or a verdict from what KubeVirt says.
     #[arg(long)]
     check: bool,
-}
-
-/// One line of `kvmctl validate -o json`.
-#[derive(Deserialize)]
-struct Judged {
-    file: String,
-    index: usize,
-    kind: String,
-    name: String,
-    verdict: String,
-    causes: Vec<Cause>,
-}
-
-#[derive(Deserialize)]
-struct Cause {
-    field: String,
-    message: String,
 }
 
 /// Judges every manifest and writes the page.

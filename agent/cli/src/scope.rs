@@ -20,7 +20,7 @@ const LARGEST_FILE: u64 = 1 << 16;
 
 /// Which agent and which namespace. Help lists them apart from the options of a verb.
 #[derive(Args, Default)]
-#[command(next_help_heading = "Node")]
+#[command(next_help_heading = "Connection")]
 pub struct Scope {
     /// Socket of the agent [env: KVMLET_SOCKET] [default: /run/kvmlet/kvmlet.sock]
     #[arg(long, global = true, value_name = "PATH")]

@@ -3,6 +3,7 @@
 
 mod cause;
 mod form;
+mod formed;
 mod generated;
 mod judge;
 mod judged;

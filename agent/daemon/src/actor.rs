@@ -326,7 +326,10 @@ impl<H: Host> Actor<H> {
     ) {
         let failure = outcome.as_ref().err();
         if *outcome == Ok(Completed::Begun) {
-            debug!(action = action.name(), incarnation, "an action goes on while its VMI is looked at again");
+            debug!(
+                action = action.name(),
+                incarnation, "an action goes on while its VMI is looked at again"
+            );
             return;
         }
         let reason = failure.map(|failure| failure.reason.as_str());

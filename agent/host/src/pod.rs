@@ -41,9 +41,9 @@ pub(crate) use node::{
     tidy_node,
 };
 pub(crate) use own_address::speaks_ipv6_alone;
-pub(crate) use plan::{PodPlan, PodPlan6};
+pub(crate) use plan::{PodPlan, PodPlan6, WayOut};
 pub(crate) use responder::{DhcpGuest, Responder};
-pub(crate) use upstreams::{WayOut, change_upstreams};
+pub(crate) use upstreams::change_upstreams;
 pub(crate) use walls::Member;
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ use crate::kvmlet::node::v1::{Object, object::Kind};
 use crate::object::{self, ObjectName, VMI_KIND};
 use crate::tree::{Node, NodeSeed, ReadPosition, path_segment};
 use crate::yaml;
-
-/// The largest manifest that is read.
-pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
+pub use crate::yaml::MAX_MANIFEST_BYTES;
 
 /// The most objects that one manifest may hold.
 pub const MAX_OBJECTS: usize = 1024;

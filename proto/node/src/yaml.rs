@@ -6,8 +6,10 @@ use serde::de::DeserializeSeed;
 use serde_saphyr::DuplicateKeyPolicy;
 
 use crate::decode::DecodeError;
-use crate::manifest::MAX_MANIFEST_BYTES;
 use crate::tree::{MAX_DEPTH, MAX_NODES, Node, NodeSeed, ReadPosition};
+
+/// The largest manifest that is read.
+pub const MAX_MANIFEST_BYTES: usize = 3 * 1024 * 1024;
 
 /// So many quoted scalars of a document may be indented too little. Each has the document read twice more.
 const MAX_INDENTED: usize = 16;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use super::Judged;
+use super::judged::Judged;
 
 const RECORDED: &str = include_str!("../../../agent/cli/tests/admission/examples.jsonl");
 
@@ -99,7 +99,7 @@ fn names(object: &Judged, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cause;
+    use super::super::judged::Cause;
     use super::*;
 
     fn judged(verdict: &str, field: &str) -> Judged {

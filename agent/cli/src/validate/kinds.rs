@@ -4,7 +4,7 @@ use agent_objects::{INSTEAD_OF_NETWORK_POLICY, Kinds};
 use proto_node::object::{ObjectName, VMI_KIND};
 
 use super::legal_kind::{Judge, LegalKind};
-use super::{unserved, webhooks};
+use super::{formed, unserved, webhooks};
 
 /// What a manifest's `apiVersion` and `kind` come to.
 pub(super) enum Standing {
@@ -37,7 +37,7 @@ const fn kind(name: &'static str) -> LegalKind {
 const fn formed(name: &'static str, form: &'static str) -> LegalKind {
     LegalKind {
         form,
-        ..judged(name, unserved::by_form)
+        ..judged(name, formed::by_form)
     }
 }
 

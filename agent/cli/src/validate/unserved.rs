@@ -1,8 +1,6 @@
 //! What is illegal in objects of kinds that this release does not take.
 
-use agent_domain::{
-    Bound, FieldError, Rule, judge_claim, judge_data_volume, judge_metadata, judge_preset,
-};
+use agent_domain::{Bound, FieldError, Rule, judge_claim, judge_data_volume, judge_preset};
 use agent_objects::{LabelSelector, Refusal};
 use proto_node::{DecodeError, from_json};
 use serde_json::{Value, json};
@@ -10,25 +8,11 @@ use serde_json::{Value, json};
 use super::cause::{Cause, cause, misformed, plain};
 use super::legal_kind::LegalKind;
 use super::node::JudgedNode;
-use super::{form, others, webhooks};
+use super::{others, webhooks};
 
 /// Of a kind whose form is not known here.
 pub(super) fn nothing(_: &LegalKind, _: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
     Vec::new()
-}
-
-/// Of a kind with a form in the table.
-pub(super) fn by_form(kind: &LegalKind, object: Value, _: Option<&JudgedNode>) -> Vec<Cause> {
-    let mut causes = form::misfits(kind.form, &object);
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    match from_json(metadata) {
-        Ok(metadata) => causes.extend(judge_metadata(&metadata).iter().map(cause)),
-        Err(errors) => causes.extend(errors.iter().map(|error| {
-            let error = FieldError::new(&error.path, Rule::Invalid, &error.message);
-            cause(&error.within("metadata"))
-        })),
-    }
-    causes
 }
 
 /// CDI's DataVolume.

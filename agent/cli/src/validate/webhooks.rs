@@ -4,9 +4,9 @@
 use serde_json::Value;
 
 use super::cause::{Cause, plain};
+use super::formed::by_form;
 use super::legal_kind::LegalKind;
 use super::node::JudgedNode;
-use super::unserved;
 
 const KUBEVIRT: &str = "kubevirt.io";
 const SNAPSHOTS: &str = "snapshot.kubevirt.io";
@@ -24,7 +24,7 @@ fn behind_form(
     webhook: Webhook,
 ) -> Vec<Cause> {
     let spec = object.get("spec").cloned().unwrap_or_default();
-    let causes = unserved::by_form(kind, object, node);
+    let causes = by_form(kind, object, node);
     if causes.is_empty() {
         webhook(&spec)
     } else {

@@ -49,14 +49,14 @@ fn help_lists_the_options_of_the_connection_apart() {
     for verb in [&["create", "vm"][..], &["stop"], &["pause"], &["apply"]] {
         let args = [verb, &["--help"]].concat();
         let help = out(&agent.kvmctl(&args));
-        let (own, node) = help.split_once("\nNode:\n").unwrap();
+        let (own, node) = help.split_once("\nConnection:\n").unwrap();
         for option in ["--socket", "--server", "--cert", "--context", "--namespace"] {
             assert!(!own.contains(&format!("{option} <")), "{verb:?} {option}");
             assert!(node.contains(&format!("{option} <")), "{verb:?} {option}");
         }
     }
     let create = out(&agent.kvmctl(&["create", "vm", "--help"]));
-    let (own, _) = create.split_once("\nNode:\n").unwrap();
+    let (own, _) = create.split_once("\nConnection:\n").unwrap();
     assert!(own.contains("--name <") && own.contains("--run-strategy <"));
     let stop = out(&agent.kvmctl(&["stop", "--help"]));
     assert!(stop.contains("Names of VirtualMachines"), "{stop}");

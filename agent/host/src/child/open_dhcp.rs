@@ -52,7 +52,8 @@ impl Server {
 /// Until the agent or the server is gone. The argument is the server's program.
 pub(super) fn serve(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     let program = arguments.next();
-    let program = program.ok_or_else(|| io::Error::other("the server's program is missing in its arguments"))?;
+    let program = program
+        .ok_or_else(|| io::Error::other("the server's program is missing in its arguments"))?;
     let orders = io::stdin().as_fd().try_clone_to_owned()?;
     let mut server: Option<Server> = None;
     loop {

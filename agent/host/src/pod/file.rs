@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::PodNetworkConfig;
 use super::names::mac_of;
-use super::upstreams::WayOut;
+use super::plan::WayOut;
 use super::walls::Member;
 use crate::layout::absent_is_none;
 

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
 
+use super::clash::Network;
 use super::config::PodNetworkConfig;
-use super::upstreams::WayOut;
 use super::walls::Member;
 
 /// What one guest gets.
@@ -41,6 +41,13 @@ impl PodPlan {
         });
         std::iter::once(v4).chain(v6).collect()
     }
+}
+
+/// The network that a guest has to itself, and the way out of its VMM's namespace in the same family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WayOut {
+    pub(crate) inside: Network,
+    pub(crate) gateway: IpAddr,
 }
 
 /// What a guest gets of IPv6.

@@ -5,18 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use super::clash::{Network, overlap};
+use super::clash::overlap;
 use super::error::{PodError, link_error};
 use super::namespace::Namespace;
+use super::plan::WayOut;
 use super::rules;
 use crate::netfilter::{Batch, Netfilter};
-
-/// The network that a guest has to itself, and the way out of its VMM's namespace in the same family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WayOut {
-    pub(crate) inside: Network,
-    pub(crate) gateway: IpAddr,
-}
 
 /// Has questions for names go to other servers, in the namespace of a VMM that runs.
 pub(crate) async fn change_upstreams(
