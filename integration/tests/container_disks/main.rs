@@ -209,7 +209,7 @@ fn a_list_of_images_gives_that_of_the_node_and_a_tag_that_moves_is_followed_as_t
     let bare = directory.path().join("bare");
     std::fs::create_dir_all(bare.join("etc"))?;
     let arm = container::add_image(&[bare], &layout, Some("arm"))?;
-    let first = container::add_image(&[tree.clone()], &layout, Some("first"))?;
+    let first = container::add_image(std::slice::from_ref(&tree), &layout, Some("first"))?;
     std::fs::write(tree.join("notes"), "another layer")?;
     let second = container::add_image(&[tree], &layout, Some("second"))?;
     let list = [("arm64", arm.as_str()), ("amd64", first.as_str())];

@@ -37,7 +37,7 @@ fn answers() -> anyhow::Result<Vec<Answer>> {
 /// Compares verdicts on manifests below a directory with what KubeVirt says.
 ///
 /// # Errors
-/// When they differ.
+/// A verdict, or the fields that are refused, are others than KubeVirt's, and no line of the recording says why.
 pub(super) fn check(judged: &[Judged], directory: &Path) -> anyhow::Result<()> {
     let wrong = differences(judged, directory, &answers()?);
     ensure!(

@@ -40,7 +40,11 @@ fn causes(object: &Value) -> BTreeSet<Cause> {
     let errors = Vmi::admit(vmi, &node_caps::caps())
         .err()
         .unwrap_or_default();
-    let of_api = errors.into_iter().filter(|error| error.bound == Bound::Api);
+    // Of what older releases of KubeVirt take, this one says that it is not supported.
+    let is_of_later = |message: &str| message.contains("exactly one binding method");
+    let of_api = errors
+        .into_iter()
+        .filter(|error| error.bound == Bound::Api || is_of_later(&error.message));
     let causes = of_api.map(|error| Cause {
         kind: error.rule.cause().to_owned(),
         field: error.path,
@@ -53,7 +57,7 @@ fn causes(object: &Value) -> BTreeSet<Cause> {
         .collect()
 }
 
-/// Whether each network has one type and a name of its own that some interface has. What is wrong with one that is refused for
+/// Whether each network has one type and a name of its own that some interface has, and one at most is the pod's. What is wrong with one that is refused for
 /// something else is not said here.
 fn are_sound(spec: &Value) -> bool {
     let of = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -65,7 +69,9 @@ fn are_sound(spec: &Value) -> bool {
         let multus = &network["multus"];
         network["pod"].is_null() != multus.is_null() && multus["networkName"] != ""
     };
+    let of_pod = networks.iter().filter(|network| !network["pod"].is_null());
     names.len() == networks.len()
+        && of_pod.count() <= 1
         && networks.iter().all(has_one_type)
         && interfaces.iter().map(name).collect::<BTreeSet<_>>() == names
 }

@@ -84,7 +84,7 @@ async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
     let manifest = manifest::fetch(&client, request).await?;
     let of = manifest.blobs.iter().map(|blob| blob.bytes).sum();
     let total = Ask::Progress { bytes: 0, of };
-    let failed = PullError::io("the size cannot be told");
+    let failed = PullError::io("the size cannot be reported");
     agent.say(&total).await.map_err(failed)?;
     agent.wants(&manifest.digest).await?;
     blob::fetch_all(&client, request, &manifest.blobs).await?;

@@ -20,7 +20,7 @@ pub(crate) enum AssembleError {
     NotOpened {
         /// Kind of the device.
         what: &'static str,
-        /// Its name.
+        /// As the spec has it, or of a device that there is one of.
         name: String,
     },
     /// The clock's zone is not known.
