@@ -138,7 +138,7 @@ fn indented(text: &str, error: &YamlError) -> Option<String> {
     if text.len().checked_add(added)? > MAX_MANIFEST_BYTES {
         return None;
     }
-    let scalar = scalar.replace('\n', &format!("\n{:column$}", ""));
+    let scalar = scalar.replace('\n', &format!("\n{}", " ".repeat(column)));
     let (head, tail) = (text.get(..opening)?, text.get(opening..)?);
     let tail = tail.get(scalar.len().checked_sub(added)?..)?;
     Some(format!("{head}{scalar}{tail}"))
@@ -219,5 +219,11 @@ mod tests {
             "x\n".repeat(4096)
         );
         assert!(value(&wide).unwrap_err().contains(TOO_LITTLE));
+    }
+
+    #[test]
+    fn a_scalar_may_begin_further_to_the_right_than_a_formatted_text_may_be_wide() {
+        let text = format!("a: {}'x\ny'\n", " ".repeat(70_000));
+        assert_eq!(value(&text).unwrap(), json!({"a": "x y"}));
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn serve() -> io::Result<()> {
 async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
     let client = Client::new(agent, request)?;
     let manifest = manifest::fetch(&client, request).await?;
-    let of = manifest.blobs.iter().map(|blob| blob.bytes).sum();
+    let of = blob::total(&manifest.blobs);
     let total = Ask::Progress { bytes: 0, of };
     let failed = PullError::io("the size cannot be reported");
     agent.say(&total).await.map_err(failed)?;

@@ -99,7 +99,8 @@ impl Importer {
         self.dir.join("sha256").join(format!("{key}.raw"))
     }
 
-    /// Makes a disk. What is not finished has no name and goes with its descriptor, but for layers, which the next attempt goes on with. A pull ends when it is `unwanted`.
+    /// Makes a disk. What is not finished has no name and goes with its descriptor, but for layers, which the next attempt goes on
+    /// with. A pull ends when it is `unwanted`.
     pub(super) async fn import(
         &self,
         source: Source,

@@ -35,7 +35,7 @@ pub(super) async fn fetch_all(
     let fetching = Fetching {
         client,
         request,
-        total: blobs.iter().map(|blob| blob.bytes).sum(),
+        total: total(blobs),
         there: Cell::new(0),
         reported: Cell::new(0),
         lacking: Cell::new(0),
@@ -44,6 +44,11 @@ pub(super) async fn fetch_all(
         .map(Ok)
         .try_for_each_concurrent(AT_A_TIME, |blob| fetching.fetch(blob))
         .await
+}
+
+/// Bytes of all of them, each of which the manifest's bounds allow.
+pub(super) fn total(blobs: &[Blob]) -> u64 {
+    blobs.iter().map(|blob| blob.bytes).sum()
 }
 
 /// Keeps a manifest as a blob.
