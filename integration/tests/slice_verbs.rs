@@ -192,13 +192,31 @@ fn a_reset_begins_the_guest_anew_and_keeps_it_paused_if_it_was() -> anyhow::Resu
     console.read_until("TESTGUEST start ", PATIENCE)?;
     console.read_until("TESTGUEST tick count=2", PATIENCE)?;
     assert_eq!(agent.value("web", ".metadata.uid")?, uid);
+    Ok(())
+}
 
-    // There is no agent in this guest: the answer says so at once instead of leaving the caller to wait.
-    is_refused(
-        &agent,
-        "soft-reboot",
-        "VMI does not have guest agent connected (nothing answered within 5s: ",
-    )
+#[test]
+fn a_guest_without_an_agent_is_rebooted_by_its_power_button_and_ended_by_the_next_one()
+-> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let agent = started(&host)?;
+    let guest = GuestSpec::testguest("web", "tests=none then=button").without_devices();
+    agent.apply(&guest.manifest())?;
+    let mut console = agent.console("web")?;
+    console.read_until("TESTGUEST start ", PATIENCE)?;
+    wait_until(&agent, "Ready")?;
+    let uid = agent.value("web", ".metadata.uid")?;
+    for _ in 0..2 {
+        tell(&agent, "soft-reboot")?;
+        console.read_until("TESTGUEST start ", PATIENCE)?;
+        assert_eq!(agent.value("web", ".status.phase")?, "Running");
+    }
+    assert_eq!(agent.value("web", ".metadata.uid")?, uid);
+    tell(&agent, "soft-reboot")?;
+    console.read_until("TESTGUEST start ", PATIENCE)?;
+    tell(&agent, "stop")?;
+    agent.wait_for_phase("web", "Succeeded", PATIENCE)
 }
 
 fn is_refused_when_absent(agent: &Agent<'_, Host>) -> anyhow::Result<()> {

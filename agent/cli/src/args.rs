@@ -109,7 +109,7 @@ pub enum Command {
     /// Resume paused guests, regardless of why they were paused; disks try again what failed
     #[command(after_help = "Example:\n  kvmctl unpause vmi web")]
     Unpause(GuestVerb),
-    /// Have the agents in guests (qemu-guest-agent) reboot them in order
+    /// Have guests shut down and start over: by the agent in them, else by their power button
     #[command(
         name = "soft-reboot",
         after_help = "Example:\n  kvmctl soft-reboot web"

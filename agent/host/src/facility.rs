@@ -97,7 +97,7 @@ pub trait Host: ImageStore {
     /// Brings the machine of the record's present VMM back to power-on, as its reset button would.
     fn reset(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
 
-    /// Has the agent in the guest of the record's present VMM reboot it.
+    /// Has the guest of the record's present VMM reboot: by the agent in it, else by its power button.
     fn soft_reboot(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
 
     /// Asks the guest of the record's present VMM once what the probe wants to know. An answer has the probe's time;

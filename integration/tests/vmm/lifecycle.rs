@@ -151,6 +151,42 @@ fn a_paused_guest_stands_still_and_goes_on() {
 }
 
 #[test]
+fn a_power_off_is_a_reboot_once_where_one_was_asked_for() {
+    skip_if!(without_kvm());
+    let guest = [print("r"), wait_for_power_button(), power_off(), sleep()];
+    let begin = || {
+        let by_hand = ByHand::new(kernel(&guest));
+        let vmm = VmmProcess::start().unwrap();
+        let mut client = vmm.connect().unwrap();
+        by_hand.boot(&mut client);
+        (by_hand, vmm, client)
+    };
+    let reboot = Kind::SoftReboot(v1::SoftReboot {});
+    let press = Kind::PowerButton(v1::PowerButton {});
+    let (by_hand, _vmm, mut client) = begin();
+    for resets in 1..=2 {
+        client.must(reboot.clone()).unwrap();
+        while client.next_event().unwrap().kind() != v1::EventKind::Reset {}
+        let status = status(&mut client);
+        assert_eq!(status.resets, resets);
+        assert_eq!(status.last_reset(), v1::ResetCause::SoftReboot);
+    }
+    soon(|| by_hand.printed() == "rrr");
+    client.must(press.clone()).unwrap();
+    let exit = client.wait_for_exit().unwrap();
+    assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
+
+    // Whoever asks it to end after that means it.
+    let (_by_hand, _vmm, mut client) = begin();
+    client.must(Kind::Pause(v1::Pause {})).unwrap();
+    client.must(reboot).unwrap();
+    client.must(press).unwrap();
+    client.must(Kind::Resume(v1::Resume {})).unwrap();
+    let exit = client.wait_for_exit().unwrap();
+    assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
+}
+
+#[test]
 fn a_reset_starts_the_guest_over_and_is_counted() {
     skip_if!(without_kvm());
     let by_hand = ByHand::new(kernel(&[

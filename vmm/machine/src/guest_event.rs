@@ -20,6 +20,8 @@ pub enum ResetSource {
     Watchdog,
     /// Its kernel gave up, and [`PanicPolicy::Restart`](crate::PanicPolicy::Restart) says so.
     Panic,
+    /// It powered off, as it was asked to for a reboot.
+    SoftReboot,
 }
 
 impl std::fmt::Display for ResetSource {
@@ -31,6 +33,7 @@ impl std::fmt::Display for ResetSource {
             Self::Hypercall => "hypercall",
             Self::Watchdog => "watchdog",
             Self::Panic => "panic",
+            Self::SoftReboot => "power-off for a reboot",
         })
     }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Owner {
     restart: Option<Restart>,
     /// A device that the guest has stopped is not at rest: it is looked at again then.
     rest_due: Option<Instant>,
+    /// The next power-off is a reboot that was asked for.
+    is_to_reboot: bool,
 }
 
 /// Whether the owner goes on.
@@ -69,6 +71,7 @@ impl Owner {
             started: Instant::now(),
             restart: None,
             rest_due: None,
+            is_to_reboot: false,
         }
     }
 

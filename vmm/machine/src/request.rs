@@ -24,6 +24,8 @@ pub enum Request {
     Boot,
     /// Press the ACPI power button.
     PowerButton,
+    /// Press the ACPI power button, and start the guest over when it powers off.
+    SoftReboot,
     /// End the guest at once.
     Stop {
         /// For the exit record.

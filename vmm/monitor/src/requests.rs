@@ -57,6 +57,7 @@ impl Server {
             }
             Some(Kind::Boot(_)) => self.ask(requester, Request::Boot),
             Some(Kind::PowerButton(_)) => self.ask(requester, Request::PowerButton),
+            Some(Kind::SoftReboot(_)) => self.ask(requester, Request::SoftReboot),
             Some(Kind::Stop(stop)) => self.stop(requester, stop.reason),
             Some(Kind::Reset(_)) => self.ask(requester, Request::Reset),
             Some(Kind::Pause(_)) => self.ask(requester, Request::Pause),

@@ -99,6 +99,7 @@ fn reset_cause(last: LastReset) -> v1::ResetCause {
             ResetSource::Hypercall => v1::ResetCause::Hypercall,
             ResetSource::Watchdog => v1::ResetCause::Watchdog,
             ResetSource::Panic => v1::ResetCause::Panic,
+            ResetSource::SoftReboot => v1::ResetCause::SoftReboot,
         },
     }
 }

@@ -65,14 +65,10 @@ impl LinuxHost {
 
     pub(super) async fn reset_machine(&self, record: &Record) -> Result<(), VerbError> {
         let uid = uid_of(record)?;
-        let failed = |failure: Failure| match failure.reason.as_str() {
-            "VmmGone" => VerbError::NotRunning,
-            _ => VerbError::Vmm(failure.message),
-        };
         let mut connection = self
             .connect(&uid, record.launches.incarnation())
             .await
-            .map_err(failed)?;
+            .map_err(not_done)?;
         let status = connection.hello().status.as_ref();
         let state = status.map_or(v1::MachineState::Unspecified, v1::MachineStatus::state);
         if state == v1::MachineState::Configured {
@@ -82,7 +78,7 @@ impl LinuxHost {
         let reset = connection.request(Kind::Reset(v1::Reset {}), &[]).await;
         reset
             .map(drop)
-            .map_err(|error| failed(control_failure(&error)))
+            .map_err(|error| not_done(control_failure(&error)))
     }
 
     pub(super) async fn reboot_guest(&self, record: &Record) -> Result<(), VerbError> {
@@ -94,12 +90,34 @@ impl LinuxHost {
             let why = format!("a probe has been talking to it for {TURN:?}");
             return Err(VerbError::NoGuestAgent(why));
         };
-        let agent = guest_agent(&dir).await;
-        let mut agent = agent.map_err(|error| VerbError::NoGuestAgent(error.to_string()))?;
-        agent
-            .reboot()
-            .await
-            .map_err(|error| VerbError::GuestRefused(error.to_string()))
+        match guest_agent(&dir).await {
+            Ok(mut agent) => agent
+                .reboot()
+                .await
+                .map_err(|error| VerbError::GuestRefused(error.to_string())),
+            Err(silence) => self.press_for_reboot(&uid, record, &silence).await,
+        }
+    }
+
+    /// Presses the power button of a guest without an agent, whose VMM takes its power-off for a reboot.
+    async fn press_for_reboot(
+        &self,
+        uid: &PathUid,
+        record: &Record,
+        silence: &GuestAgentError,
+    ) -> Result<(), VerbError> {
+        let connected = self.connect(uid, record.launches.incarnation()).await;
+        let mut connection = connected.map_err(not_done)?;
+        let press = Kind::SoftReboot(v1::SoftReboot {});
+        match connection.request(press, &[]).await {
+            Ok(_) => Ok(()),
+            // By the button of an older VMM the VMI would end.
+            Err(ControlError::Refused {
+                code: v1::ErrorCode::Unsupported,
+                ..
+            }) => Err(VerbError::NoGuestAgent(silence.to_string())),
+            Err(error) => Err(not_done(control_failure(&error))),
+        }
     }
 
     /// Tells the agent in the guest, if there is one, what the power button tells the guest: a guest may
@@ -130,6 +148,14 @@ async fn guest_agent(dir: &Path) -> Result<GuestAgent, GuestAgentError> {
 /// The channel of the agent in the guest of a VMM, whether or not anybody listens at its other end.
 pub(super) async fn channel(dir: &Path) -> std::io::Result<tokio::net::UnixStream> {
     SocketDir::open(dir)?.connect_to_guest_agent().await
+}
+
+/// Why a VMM did not do what was asked of it.
+fn not_done(failure: Failure) -> VerbError {
+    match failure.reason.as_str() {
+        "VmmGone" => VerbError::NotRunning,
+        _ => VerbError::Vmm(failure.message),
+    }
 }
 
 fn uid_of(record: &Record) -> Result<PathUid, VerbError> {

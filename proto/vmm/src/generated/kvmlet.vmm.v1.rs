@@ -78,7 +78,7 @@ pub struct Request {
     pub id: u64,
     #[prost(
         oneof = "request::Kind",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70, 80, 81, 82"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20, 30, 31, 32, 33, 34, 40, 41, 60, 61, 50, 70, 80, 81, 82"
     )]
     pub kind: ::core::option::Option<request::Kind>,
 }
@@ -106,6 +106,8 @@ pub mod request {
         AttachConsole(super::AttachConsole),
         #[prost(message, tag = "11")]
         Subscribe(super::Subscribe),
+        #[prost(message, tag = "12")]
+        SoftReboot(super::SoftReboot),
         #[prost(message, tag = "20")]
         Save(super::Save),
         #[prost(message, tag = "30")]
@@ -162,6 +164,10 @@ pub struct Boot {}
 /// Presses the ACPI power button.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PowerButton {}
+/// Presses the ACPI power button, and takes the power-off that follows for a reboot, unless the guest starts over or
+/// PowerButton is asked for before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SoftReboot {}
 /// Ends the guest at once, without its consent. The VMM writes its exit record and exits.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Stop {
@@ -1376,6 +1382,8 @@ pub enum ResetCause {
     Watchdog = 6,
     /// The guest's kernel gave up, and PANIC_POLICY_RESTART says so.
     Panic = 7,
+    /// The guest powered off after SoftReboot.
+    SoftReboot = 8,
 }
 impl ResetCause {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1392,6 +1400,7 @@ impl ResetCause {
             Self::Hypercall => "RESET_CAUSE_HYPERCALL",
             Self::Watchdog => "RESET_CAUSE_WATCHDOG",
             Self::Panic => "RESET_CAUSE_PANIC",
+            Self::SoftReboot => "RESET_CAUSE_SOFT_REBOOT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1405,6 +1414,7 @@ impl ResetCause {
             "RESET_CAUSE_HYPERCALL" => Some(Self::Hypercall),
             "RESET_CAUSE_WATCHDOG" => Some(Self::Watchdog),
             "RESET_CAUSE_PANIC" => Some(Self::Panic),
+            "RESET_CAUSE_SOFT_REBOOT" => Some(Self::SoftReboot),
             _ => None,
         }
     }

@@ -53,6 +53,9 @@ impl Owner {
 
     pub(super) fn on_guest_event(&mut self, event: GuestEvent) -> Flow {
         match event {
+            GuestEvent::PowerOff if self.is_to_reboot => {
+                self.on_guest_reset(ResetSource::SoftReboot)
+            }
             GuestEvent::PowerOff => self.end(EndReason::PoweredOff, "ACPI S5".to_owned()),
             GuestEvent::Panicked => self.on_panic("by Hyper-V's crash registers"),
             GuestEvent::PanicDevice(panic) => self.on_panic_device(panic),
@@ -96,7 +99,8 @@ impl Owner {
             ResetSource::Panic => EndReason::Panicked,
             ResetSource::ResetRegister
             | ResetSource::KeyboardController
-            | ResetSource::Hypercall => EndReason::Reset,
+            | ResetSource::Hypercall
+            | ResetSource::SoftReboot => EndReason::Reset,
         };
         if self.reboot_policy == RebootPolicy::End {
             return self.end(reason, source.to_string());

@@ -33,7 +33,8 @@ impl Owner {
                 self.keep_paused();
                 Ok(())
             }
-            (Request::PowerButton, Running | Paused) => {
+            (Request::PowerButton | Request::SoftReboot, Running | Paused) => {
+                self.is_to_reboot = *request == Request::SoftReboot;
                 self.machine.press_power_button();
                 Ok(())
             }
@@ -55,6 +56,7 @@ impl Owner {
             }
             (Request::Boot, _) => wrong("Boot"),
             (Request::PowerButton, _) => wrong("PowerButton"),
+            (Request::SoftReboot, _) => wrong("SoftReboot"),
             (Request::Reset, _) => wrong("Reset"),
             (Request::Pause, _) => wrong("Pause"),
             (Request::Resume, _) => wrong("Resume"),

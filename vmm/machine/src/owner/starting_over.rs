@@ -75,6 +75,7 @@ impl Owner {
     ) -> Result<(), BuildError> {
         self.drop_stale_events();
         self.machine.reset()?;
+        self.is_to_reboot = false;
         self.board.update(|status| {
             status.resets += 1;
             status.last_reset = source.map_or(LastReset::Requested, LastReset::Guest);
