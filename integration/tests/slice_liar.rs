@@ -254,6 +254,7 @@ fn each_lie_of_a_guest_is_dropped_and_counted_and_its_neighbour_is_undisturbed()
     ))?;
     agent.start()?;
     lie_on_pod_network(&host, &agent)
+        .and_then(|()| lie_under_masquerade(&host, &agent))
         .and_then(|()| lie_on_lan(&host, &agent))
         .with_context(|| agent.log())
 }
@@ -277,6 +278,27 @@ fn lie_on_pod_network(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()
     let counted = format!(
         "busybox wget -q -O - http://{METRICS}/metrics | \
          grep '^kvmlet_vmi_dhcp_requests_dropped_total{{.*name=\"liar\".*reason=\"malformed\"}} 1'"
+    );
+    host.wait_for(&counted, PATIENCE).map(drop)
+}
+
+/// By a guest whose manifest says nothing of networks: its VMM's namespace lets out its own address alone.
+fn lie_under_masquerade(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    let mut masked = Guest::start(agent, ("masked", ""), |spec| {
+        Ok(spec.on_pod_network().manifest())
+    })?;
+    let own = agent.value("masked", ".status.interfaces[0].mac")?;
+    masked.send(&arp(&own, (&own, "0a000202"), "0a000201"))?;
+    let console = &mut masked.console;
+    console.read_until("TESTGUEST received from=", PATIENCE)?;
+    // Nobody else is there, whatever it sends first.
+    let gateway = console.read_until(" type=", PATIENCE)?;
+    let gateway = gateway.trim_end_matches(" type=");
+    let forged = ipv4(&own, (FREE, NODE), "13881388")?;
+    masked.send(&forged.replacen("ffffffffffff", &digits(gateway), 1))?;
+    let counted = format!(
+        "busybox wget -q -O - http://{METRICS}/metrics | \
+         grep '^kvmlet_vmi_network_refused_frames_total{{.*name=\"masked\".* [1-9]'"
     );
     host.wait_for(&counted, PATIENCE).map(drop)
 }
