@@ -1,6 +1,6 @@
 //! The campaign of a stock image: buildah makes a containerDisk of a stock Debian disk and pushes it to Debian's registry, with
 //! TLS and passwords. A node with the package pulls it, firmware boots it, and cloud-init makes it a machine of its own, with a
-//! name, a user, a key and a network, to which ssh logs in over the pod network.
+//! name, a user, a key and a network, to which ssh logs in over the pod network: once by NoCloud, once by a config drive.
 
 mod image;
 
@@ -31,13 +31,13 @@ const DESCRIPTORS: &str = "/usr/share/qemu/firmware";
 const CONFIGURATION: &str = "/etc/kvmlet/kvmlet.toml";
 const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/registry-ca.pem\"\n\n[networks.lan]\nbridge = \"br0\"\n";
 
-/// The machine, and what cloud-init is to make of it.
-const NAME: &str = "stock";
+/// What cloud-init is to make of each machine.
 const HOST_NAME: &str = "seeded";
 const USER: &str = "ada";
 /// Only network data says so: cloud-init by itself asks for an address by DHCP, on whatever card there is.
 const CARD: &str = "enp1s0";
-const ADDRESS: &str = "192.0.2.7/24";
+const MAC: &str = "52:54:00:12:34:07";
+const ADDRESS: &str = "192.0.2.7";
 /// A second card, and what systemd's udev calls it: by the number that the firmware's tables give it.
 const ACPI_INDEX: u32 = 101;
 const NUMBERED_CARD: &str = "eno101";
@@ -66,7 +66,8 @@ pub fn life(
     let agent = Agent::of(&node);
     let lived = live(&node, &agent, shown, &mut clock);
     lived.with_context(|| {
-        let look = node.sh("kvmctl events; kvmctl why vmi/stock; cat /run/secure.log");
+        let look = node
+            .sh("kvmctl events; kvmctl why vmi/stock; kvmctl why vmi/drive; cat /run/secure.log");
         let look = look.unwrap_or_else(|error| format!("{error:#}"));
         format!("{look}\n{}", agent.log())
     })
@@ -114,73 +115,131 @@ fn live(
         "cd && ssh-keygen -q -t ed25519 -N '' -f key && ssh-keygen -q -t ed25519 -N '' -f other",
     )?;
     let key = node.sh("cat /root/key.pub")?;
-    agent.apply(&machine(key.trim()))?;
-    agent.wait_for_phase(NAME, "Running", PATIENCE)?;
-    let events = node.sh("kvmctl events --for vmi/stock")?;
+    let network = format!(
+        "version: 2\nethernets:\n  {CARD}:\n    dhcp4: true\n    addresses: [{ADDRESS}/24]\n"
+    );
+    let seed = json!({"userData": user_data(key.trim()), "networkData": network});
+    let stock = Machine {
+        name: "stock",
+        data_source: "NoCloud",
+        seed: json!({"cloudInitNoCloud": seed}),
+    };
+    live_once(node, agent, &stock, shown, clock)?;
+    let seed =
+        json!({"userData": user_data(key.trim()), "networkData": open_stack_network().to_string()});
+    let config_drive = Machine {
+        name: "drive",
+        data_source: "ConfigDrive",
+        seed: json!({"cloudInitConfigDrive": seed}),
+    };
+    live_once(node, agent, &config_drive, shown, clock)
+}
+
+/// A machine from pull, or from the image that is there, to power-off.
+fn live_once(
+    node: &Node,
+    agent: &Agent<'_, Node>,
+    machine: &Machine,
+    shown: &mut dyn Write,
+    clock: &mut Clock<'_>,
+) -> anyhow::Result<()> {
+    let name = machine.name;
+    agent.apply(&machine.manifest())?;
+    agent.wait_for_phase(name, "Running", PATIENCE)?;
+    let events = node.sh(&format!("kvmctl events --for vmi/{name}"))?;
     ensure!(
-        events.contains("Pulling image") && events.contains("Image size: "),
+        events.contains("Image size: ") || events.contains("already present on machine"),
         "{events}"
     );
-    clock.done("pulled with the pull secret, converted, started");
+    clock.done(&format!(
+        "{name}: pulled with the pull secret, converted, started"
+    ));
 
     let mut guest = Guest {
         node,
-        address: agent.value(NAME, ".status.interfaces[0].ipAddress")?,
-        console: agent.console(NAME)?,
+        address: agent.value(name, ".status.interfaces[0].ipAddress")?,
+        console: agent.console(name)?,
         shown,
     };
     guest.wait_for(GRUB)?;
     clock.done("OVMF, to GRUB");
     guest.wait_for(LOGIN)?;
     clock.done("Debian, to login");
-    guest.look()?;
+    guest.look(machine.data_source)?;
     clock.done("cloud-init ended; logged in by ssh over the pod network, looked around");
     guest.tell("key", "sudo systemctl poweroff --no-block")?;
-    agent.wait_for_phase(NAME, "Succeeded", PATIENCE)?;
+    agent.wait_for_phase(name, "Succeeded", PATIENCE)?;
     clock.done("power-off from inside");
     Ok(())
 }
 
-/// As somebody writes it who has such an image, a key, and a network to be set.
-fn machine(key: &str) -> String {
-    let user_data = format!(
+/// What users write for cloud-init, by whichever disk it comes.
+fn user_data(key: &str) -> String {
+    format!(
         "#cloud-config\nhostname: {HOST_NAME}\nusers:\n- name: {USER}\n  shell: /bin/bash\n  sudo: ALL=(ALL) NOPASSWD:ALL\n  \
          ssh_authorized_keys: [{key}]\n"
-    );
-    let network_data =
-        format!("version: 2\nethernets:\n  {CARD}:\n    dhcp4: true\n    addresses: [{ADDRESS}]\n");
+    )
+}
+
+/// The network in OpenStack's form, which cloud-init reads from a config drive: it knows cards by their MAC.
+fn open_stack_network() -> serde_json::Value {
     json!({
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": NAME},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "domain": {
-                "memory": {"guest": "768Mi"},
-                "firmware": {"bootloader": {"efi": {"secureBoot": false}}},
-                "devices": {
-                    "rng": {},
-                    "disks": [
-                        {"name": "root", "disk": {"bus": "virtio"}},
-                        {"name": "seed", "disk": {"bus": "virtio"}},
-                    ],
-                    "interfaces": [
-                        {"name": "default", "masquerade": {}},
-                        {"name": "lan", "bridge": {}, "acpiIndex": ACPI_INDEX},
-                    ],
-                },
-            },
-            "networks": [
-                {"name": "default", "pod": {}},
-                {"name": "lan", "multus": {"networkName": "lan"}},
-            ],
-            "volumes": [
-                {"name": "root", "containerDisk": {"image": IMAGE, "imagePullSecret": "registry"}},
-                {"name": "seed", "cloudInitNoCloud": {"userData": user_data, "networkData": network_data}},
-            ],
-        },
+        "links": [{"id": "first", "name": CARD, "type": "phy", "ethernet_mac_address": MAC}],
+        "networks": [
+            {"id": "leased", "link": "first", "type": "ipv4_dhcp"},
+            {"id": "given", "link": "first", "type": "ipv4", "ip_address": ADDRESS, "netmask": "255.255.255.0"},
+        ],
+        "services": [],
     })
-    .to_string()
+}
+
+/// A machine of the stock image.
+struct Machine {
+    name: &'static str,
+    /// What cloud-init calls the kind of disk that configures it.
+    data_source: &'static str,
+    /// That disk's volume.
+    seed: serde_json::Value,
+}
+
+impl Machine {
+    /// As somebody writes it who has such an image, a key, and a network to be set.
+    fn manifest(&self) -> String {
+        let mut seed = self.seed.clone();
+        seed["name"] = json!("seed");
+        json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": self.name},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "domain": {
+                    "memory": {"guest": "768Mi"},
+                    "firmware": {"bootloader": {"efi": {"secureBoot": false}}},
+                    "devices": {
+                        "rng": {},
+                        "disks": [
+                            {"name": "root", "disk": {"bus": "virtio"}},
+                            {"name": "seed", "disk": {"bus": "virtio"}},
+                        ],
+                        "interfaces": [
+                            {"name": "default", "masquerade": {}, "macAddress": MAC},
+                            {"name": "lan", "bridge": {}, "acpiIndex": ACPI_INDEX},
+                        ],
+                    },
+                },
+                "networks": [
+                    {"name": "default", "pod": {}},
+                    {"name": "lan", "multus": {"networkName": "lan"}},
+                ],
+                "volumes": [
+                    {"name": "root", "containerDisk": {"image": IMAGE, "imagePullSecret": "registry"}},
+                    seed,
+                ],
+            },
+        })
+        .to_string()
+    }
 }
 
 struct Guest<'a> {
@@ -193,7 +252,7 @@ struct Guest<'a> {
 
 impl Guest<'_> {
     /// Firmware, name, user, key and network are those that were asked for, and cloud-init had no error.
-    fn look(&self) -> anyhow::Result<()> {
+    fn look(&self, data_source: &str) -> anyhow::Result<()> {
         let log_in = self.ssh("key", "true");
         self.node
             .wait_for(&log_in, PATIENCE)
@@ -204,7 +263,7 @@ impl Guest<'_> {
         )?;
         let result: String = result.split_whitespace().collect();
         ensure!(
-            result.contains("\"errors\":[]") && result.contains("NoCloud"),
+            result.contains("\"errors\":[]") && result.contains(data_source),
             "cloud-init: {result}"
         );
         let is_by_efi = self.tell("key", "test -d /sys/firmware/efi && echo yes")?;

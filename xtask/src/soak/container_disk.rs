@@ -42,7 +42,7 @@ pub(super) fn run(root: &Path, options: &ContainerDiskOptions) -> anyhow::Result
         })
     })?;
     println!(
-        "buildah's image of a stock Debian disk came up by OVMF as cloud-init's data says: name, user, key and network"
+        "buildah's image of a stock Debian disk came up by OVMF as cloud-init's data says, by NoCloud and by a config drive: name, user, key and network"
     );
     Ok(())
 }
