@@ -246,10 +246,19 @@ fn a_registry_leads_a_pull_to_no_other_scheme_nor_link_nor_the_node() -> anyhow:
     Ok(())
 }
 
-const STORE: &str = "/var/lib/kvmlet/host/images";
+/// The directory of images and layers.
+pub(crate) const STORE: &str = "/var/lib/kvmlet/host/images";
+
+/// Gives the store a small file system of its own.
+pub(crate) fn small_store(host: &Host) -> anyhow::Result<()> {
+    host.sh(&format!(
+        "mkdir -p -m 0700 {STORE} && mount -t tmpfs -o size=64m,mode=0700 images {STORE}"
+    ))
+    .map(drop)
+}
 
 /// Leaves so many MiB of the store's file system.
-fn leave_room(host: &Host, mib: u32) -> anyhow::Result<()> {
+pub(crate) fn leave_room(host: &Host, mib: u32) -> anyhow::Result<()> {
     host.sh(&format!(
         "rm -f {STORE}/ballast; free=$(df --output=avail -k {STORE} | tail -n 1); \
          test $free -le $(({mib} << 10)) || head -c $(($free - ({mib} << 10)))k /dev/zero >{STORE}/ballast 2>/dev/null; true"
@@ -262,9 +271,7 @@ fn a_full_disk_stops_a_pull_which_goes_on_by_itself_when_there_is_room() -> anyh
     skip_if!(missing(), Ok(()));
     let host = Host::enter()?;
     let agent = started_with(&host, "[images]\nreserve_bytes = 0\n")?;
-    host.sh(&format!(
-        "mkdir -p -m 0700 {STORE} && mount -t tmpfs -o size=64m,mode=0700 images {STORE}"
-    ))?;
+    small_store(&host)?;
     // Before it begins, and when the layers are there and the disk does not fit.
     for (mib, words) in [
         (1, &["MiB wanted", "MiB free in", "image prune"][..]),

@@ -8,15 +8,16 @@ use integration::host::Host;
 use integration::registry::{self, PASSWORD};
 use integration::{skip_if, tools};
 
+use super::layers::{STORE, leave_room, small_store};
 use super::{PATIENCE, guest, missing, passes, prepared, start_registry};
 
 /// The registry with TLS and passwords.
 const SECURE: &str = "localhost:5443";
 
 /// Hands requests on to the registry, with TLS, and with the password of a mirror alone. It ends in the middle of a blob, or
-/// changes its last byte, when told to, and notes which ranges it was asked for.
+/// changes its last byte, or waits in the middle of it, as long as a file of that name is there, and notes which ranges it was asked for.
 const BREAKING: &str = r#"
-import base64, http.client, http.server, os, ssl, threading
+import base64, http.client, http.server, os, ssl, time
 PASS = "Basic " + base64.b64encode(b"alice:open sesame").decode()
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -46,7 +47,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if is_blob and os.path.exists("/run/corrupt"): body = body[:-1] + b"?"
         if is_blob and os.path.exists("/run/stall"):
             self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
-            threading.Event().wait()
+            while os.path.exists("/run/stall"): time.sleep(0.05)
+            body = body[len(body) // 2:]
         self.wfile.write(body)
         self.close_connection = True
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 5001), Handler)
@@ -233,7 +235,8 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     let agent = prepared(&host)?;
     let settings = format!(
         "\n[registries.\"upstream.example\"]\nmirrors = [\"127.0.0.1:5001/mirror\"]\n\
-         [registries.\"127.0.0.1:5001\"]\nca = \"{DIRECTORY}/ca.crt\"\n"
+         [registries.\"127.0.0.1:5001\"]\nca = \"{DIRECTORY}/ca.crt\"\n\
+         [images]\nreserve_bytes = 0\n"
     );
     let authority = Authority::new(&host, "ca")?;
     authority.sign("mirror", "/CN=mirror", "IP:127.0.0.1")?;
@@ -250,6 +253,7 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
         PATIENCE,
     )?;
     agent.start()?;
+    small_store(&host)?;
     // The mirror does not take what is for the registry.
     agent.apply(&registry::pull_secret(
         "upstream.example",
@@ -281,6 +285,7 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     passes(&agent, "web")?;
     corrupt_a_layer(&host, &agent)?;
     kill_in_mid_pull(&host, &agent)?;
+    fill_in_mid_pull(&host, &agent)?;
     let ranges = host.sh("cat /run/ranges")?;
     let resumed = ranges.lines().any(|line| {
         let from = line
@@ -318,24 +323,41 @@ fn corrupt_a_layer(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
 
 /// An agent that is killed in mid-pull leaves nothing that is taken for a disk, and the next one goes on.
 fn kill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
-    const BLOBS: &str = "/var/lib/kvmlet/host/images/layers/blobs/sha256";
     remove(host, agent, "corrupt")?;
-    host.sh("touch /run/stall")?;
-    agent.apply(
-        &private("killed", "upstream.example/vm/disk:1")
-            .replace("disk:1", "disk:1\", imagePullPolicy: \"Always"),
-    )?;
-    host.wait_for(
-        &format!("find {BLOBS} -type f -size +1k | grep ."),
-        PATIENCE,
-    )
-    .with_context(|| agent.log())?;
+    begin(host, agent, "killed")?;
     agent.kill()?;
     let disks = host.sh("ls -A /var/lib/kvmlet/host/images/sha256")?;
     ensure!(disks.is_empty(), "{disks}");
     host.sh("rm /run/stall")?;
     agent.start()?;
     passes(agent, "killed")
+}
+
+/// A disk that is full in mid-pull is the reason that the guest waits, and it starts by itself when there is room.
+fn fill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    remove(host, agent, "killed")?;
+    begin(host, agent, "full")?;
+    leave_room(host, 0)?;
+    host.sh("rm /run/stall")?;
+    for reason in ["ErrImagePull", "ImagePullBackOff"] {
+        let words = [reason, "cannot be written", "No space left on device"];
+        wait_for_words(host, "default", "full", &words).with_context(|| agent.log())?;
+    }
+    let disks = host.sh(&format!("ls -A {STORE}/sha256"))?;
+    ensure!(disks.is_empty(), "{disks}");
+    host.sh(&format!("rm {STORE}/ballast"))?;
+    passes(agent, "full")
+}
+
+/// Begins a pull that stops in the middle of its layer, as long as the registry has that order.
+fn begin(host: &Host, agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
+    host.sh("touch /run/stall")?;
+    let always = "disk:1\", imagePullPolicy: \"Always";
+    agent.apply(&private(name, "upstream.example/vm/disk:1").replace("disk:1", always))?;
+    let half = format!("find {STORE}/layers/blobs/sha256 -type f -size +1k | grep .");
+    host.wait_for(&half, PATIENCE)
+        .with_context(|| agent.log())
+        .map(drop)
 }
 
 #[test]
