@@ -87,6 +87,7 @@ fn boot(pushed: &Pushed) -> anyhow::Result<Node> {
     node.sh(&format!(
         "cp -r /opt/payload/root/* /usr/share/ && echo 127.0.0.1 {REGISTRY} >>/etc/hosts && cp -r /opt/payload/tls {DIRECTORY}"
     ))?;
+    Agent::make_bridge(&node)?;
     let address = format!("{REGISTRY}:443");
     registry::start(&node, &address, "/opt/payload/registry", Access::Read)?;
     let install = format!(
