@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use redb::{Database, DatabaseError, Durability, StorageError};
 
 use crate::error::{OpenError, StoreError};
+use crate::journaled_file::{JournaledFile, journal_of};
 use crate::synced_file::SyncedFile;
 
 /// Pages kept in memory. The agent's whole budget is 40 MiB; the working set is far below this.
@@ -33,6 +34,9 @@ pub(crate) struct LedgerFile {
 impl LedgerFile {
     /// Opens it, or makes an empty one.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        if !path.exists() {
+            make(path)?;
+        }
         let database = open(path)?;
         Ok(Self {
             path: path.to_owned(),
@@ -86,7 +90,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn open(path: &Path) -> Result<Database, OpenError> {
     // A damaged file may trip assertions of the database; to the operator it is damage all the same.
     let opened = std::panic::catch_unwind(|| {
-        let file = SyncedFile::open(path)?;
+        let file = JournaledFile::open(SyncedFile::open(path)?, path)?;
         let mut builder = Database::builder();
         builder
             .set_cache_size(CACHE_BYTES)
@@ -97,6 +101,26 @@ fn open(path: &Path) -> Result<Database, OpenError> {
         Ok(Err(error)) => Err(explain(path, error)),
         Err(_) => Err(damaged(path, "its pages contradict each other")),
     }
+}
+
+/// Makes an empty file under another name first: half of one would be no database.
+fn make(path: &Path) -> Result<(), OpenError> {
+    let draft = path.with_added_extension("new");
+    let failed = |source| OpenError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    for left in [draft.clone(), journal_of(&draft)] {
+        match std::fs::remove_file(left) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    drop(open(&draft)?);
+    let made = std::fs::remove_file(journal_of(&draft));
+    made.and_then(|()| std::fs::rename(&draft, path))
+        .and_then(|()| sync_parent(path))
+        .map_err(failed)
 }
 
 /// Opens the file if it is there.
@@ -170,5 +194,13 @@ pub(crate) fn absent(path: &Path) -> OpenError {
     OpenError::Io {
         path: path.to_owned(),
         source: ErrorKind::NotFound.into(),
+    }
+}
+
+/// A new file is only there for good once its directory is on disk.
+pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => std::fs::File::open(parent)?.sync_all(),
+        _ => Ok(()),
     }
 }

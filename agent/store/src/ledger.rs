@@ -57,14 +57,7 @@ impl Ledger {
     /// # Errors
     /// See [`OpenError`]. Nothing is changed then.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, OpenError> {
-        let existed = path.exists();
         let file = Arc::new(LedgerFile::open(path)?);
-        if !existed {
-            sync_parent(path).map_err(|source| OpenError::Io {
-                path: path.to_owned(),
-                source,
-            })?;
-        }
         let group = Arc::<Group>::default();
         let queue = Queue::begin(&file, &group, limits).map_err(|source| OpenError::Io {
             path: path.to_owned(),
@@ -423,13 +416,5 @@ impl Ledger {
             let table = database.begin_read()?.open_table(META)?;
             Ok(table.get(META_VERSION)?.map_or(0, |value| value.value()))
         })
-    }
-}
-
-/// A new file is only there for good once its directory is on disk.
-fn sync_parent(path: &Path) -> std::io::Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => std::fs::File::open(parent)?.sync_all(),
-        _ => Ok(()),
     }
 }

@@ -19,6 +19,8 @@ mod given;
 mod group;
 mod index;
 mod job;
+mod journal;
+mod journaled_file;
 mod ledger;
 mod limits;
 mod maintenance;
