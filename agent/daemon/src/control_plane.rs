@@ -17,6 +17,7 @@ use agent_sources::{ApiError, AssignedName, Assignments, Delete, GuestRegistry, 
 use agent_store::{AssignmentKey, Transaction};
 use proto_node::controlplane::{self as wire, Answer, Register};
 use proto_node::meta::ObjectMeta;
+use proto_node::node::GetNodeInfoResponse;
 
 use self::answers::{Refusal, answer};
 use self::offer::Offered;
@@ -25,8 +26,11 @@ use crate::error::{WriteError, store};
 use crate::{clock, object, resources};
 
 impl<H: Host> Assignments for Agent<H> {
-    async fn registration(&self, control_plane: &str) -> Result<Register, ApiError> {
-        let info = self.node_facts()?;
+    async fn registration(
+        &self,
+        control_plane: &str,
+        info: GetNodeInfoResponse,
+    ) -> Result<Register, ApiError> {
         let mark = self
             .store
             .write(|transaction| Ok(transaction.control_plane(control_plane)?))?;

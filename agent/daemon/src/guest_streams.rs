@@ -2,7 +2,8 @@
 
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
-    ApiError, Attach, Attached, Forward, Forwarded, GuestStreams, Logs, LogsPieces, ObjectRef,
+    ApiError, Attach, Attached, Forward, Forwarded, GuestStreams, GuestVerb, Logs, LogsPieces,
+    ObjectRef, VerbResult,
 };
 use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 
@@ -11,6 +12,10 @@ use crate::error::store;
 use crate::object;
 
 impl<H: Host> GuestStreams for Agent<H> {
+    async fn run_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
+        self.carry_out_verb(tell).await
+    }
+
     async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {
         let row = self.store.row(&attach.target)?;
         object::check_uid(&attach.target, &attach.uid, &row)?;

@@ -2,8 +2,8 @@
 
 use agent_host::Host;
 use agent_sources::{
-    ApiError, Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, GuestVerb, Kind,
-    Listed, ObjectRef, VerbResult,
+    ApiError, Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed,
+    ObjectRef,
 };
 use agent_store::{ObjectKey, StoredObject};
 use proto_node::node::Object;
@@ -22,10 +22,6 @@ impl<H: Host> GuestRegistry for Agent<H> {
 
     async fn delete(&self, delete: Delete) -> Result<Deleted, ApiError> {
         self.delete_object(&delete)
-    }
-
-    async fn run_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
-        self.carry_out_verb(tell).await
     }
 
     fn get(&self, target: &ObjectRef) -> Result<Object, ApiError> {

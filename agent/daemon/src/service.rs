@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_host::{Dialer, LinuxHost, NodeFacts, Restored};
 use agent_objects::Kinds;
 use agent_sources::manifests::ManifestSource;
-use agent_sources::{ControlPlane, serve};
+use agent_sources::{ControlPlane, ControlPlaneServices, Services, serve};
 use agent_store::{Ciphertext, Ledger, Limits};
 use anyhow::Context;
 use sd_notify::NotifyState;
@@ -47,16 +47,17 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     agent.install_common(config.instancetypes.common())?;
     agent.publish_node();
     let adopted = agent.adopt_all()?;
-    let mut service = tokio::spawn(serve(
-        agent.clone(),
-        doors,
-        stopped(agent.actors.stopping()),
-    ));
+    let services = Services {
+        objects: agent.clone(),
+        guests: agent.clone(),
+        node: agent.clone(),
+    };
+    let mut service = tokio::spawn(serve(services, doors, stopped(agent.actors.stopping())));
     let scrapes = endpoint.map(|endpoint| {
         let shutdown = stopped(agent.actors.stopping());
         tokio::spawn(metrics::http::serve(agent.clone(), endpoint, shutdown))
     });
-    let source = ManifestSource::new(agent.clone(), config.manifest_dir.clone());
+    let source = ManifestSource::new(agent.clone(), agent.clone(), config.manifest_dir.clone());
     let source = tokio::spawn(source.run(stopped(agent.actors.stopping())));
     let keepers = keep(&agent);
     let control_plane =
@@ -216,11 +217,11 @@ impl Ends {
     }
 }
 
+/// The client of a control plane.
+type NodeClient = ControlPlane<Agent<LinuxHost>, Agent<LinuxHost>, Agent<LinuxHost>>;
+
 /// The client of the control plane, if the node has one.
-fn control_plane(
-    agent: &Agent<LinuxHost>,
-    config: &Config,
-) -> anyhow::Result<Option<ControlPlane<Agent<LinuxHost>>>> {
+fn control_plane(agent: &Agent<LinuxHost>, config: &Config) -> anyhow::Result<Option<NodeClient>> {
     let Some(settings) = config.control_plane()? else {
         return Ok(None);
     };
@@ -229,8 +230,13 @@ fn control_plane(
         .name
         .get_or_init(|| settings.name.clone());
     info!(control_plane = name, "dialling");
+    let services = ControlPlaneServices {
+        objects: agent.clone(),
+        node: agent.clone(),
+        assignments: agent.clone(),
+    };
     Ok(Some(ControlPlane::new(
-        agent.clone(),
+        services,
         settings,
         connector(agent.host.dialer()),
     )))

@@ -25,8 +25,8 @@ struct ClientGone;
 type Out = mpsc::Sender<Result<ConsoleResponse, Status>>;
 
 /// Reads the first request and attaches.
-pub(crate) async fn attach<R: GuestStreams>(
-    registry: &R,
+pub(crate) async fn attach<G: GuestStreams>(
+    guests: &G,
     requests: &mut Streaming<ConsoleRequest>,
     permit: &Permit,
 ) -> Result<(ObjectRef, Attached), Status> {
@@ -58,13 +58,13 @@ pub(crate) async fn attach<R: GuestStreams>(
             .take(200)
             .collect(),
     };
-    let attached = registry.attach(attach).await?;
+    let attached = guests.attach(attach).await?;
     Ok((target, attached))
 }
 
 /// Carries bytes until the client or the guest ends.
-pub(crate) async fn pump<R: GuestRegistry>(
-    registry: R,
+pub(crate) async fn pump<O: GuestRegistry>(
+    objects: O,
     (target, attached): (ObjectRef, Attached),
     requests: Streaming<ConsoleRequest>,
     out: Out,
@@ -87,7 +87,7 @@ pub(crate) async fn pump<R: GuestRegistry>(
         () = out.closed() => false,
     };
     if guest_ended {
-        let closed = why_closed(&registry, &target, &attached.uid);
+        let closed = why_closed(&objects, &target, &attached.uid);
         // A client that is gone already needs no reason.
         drop(send(&out, console_response::Body::Closed(closed)).await);
     }
@@ -127,8 +127,8 @@ async fn send(out: &Out, body: console_response::Body) -> Result<(), ClientGone>
 }
 
 /// The VMM closes a console when its guest ends and when another client takes it.
-fn why_closed<R: GuestRegistry>(registry: &R, target: &ObjectRef, uid: &str) -> ConsoleClosed {
-    let runs = registry.get(target).is_ok_and(|object| match object.kind {
+fn why_closed<O: GuestRegistry>(objects: &O, target: &ObjectRef, uid: &str) -> ConsoleClosed {
+    let runs = objects.get(target).is_ok_and(|object| match object.kind {
         Some(object::Kind::VirtualMachineInstance(vmi)) => {
             vmi.metadata.is_some_and(|metadata| {
                 metadata.uid == uid && metadata.deletion_timestamp.is_empty()

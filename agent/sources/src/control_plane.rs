@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 pub use address::Address;
 use agent_domain::back_off;
-pub use assignments::{AssignedName, Assignments, ControlPlaneSettings, TOKEN_ANNOTATION};
+pub use assignments::{
+    AssignedName, Assignments, ControlPlaneServices, ControlPlaneSettings, TOKEN_ANNOTATION,
+};
 pub use credentials::CredentialFiles;
 pub use heartbeats::Heartbeats;
 use tracing::{debug, info, warn};
@@ -26,13 +28,15 @@ pub use wishes::Wishes;
 
 use self::session::{Session, SessionError};
 use crate::connector::Connector;
+use crate::node_view::NodeView;
+use crate::registry::GuestRegistry;
 
 /// A session that lasted so long was a good one: the next pause is a short one again.
 const STEADY: Duration = Duration::from_secs(30);
 
 /// The client of one control plane.
-pub struct ControlPlane<R> {
-    registry: R,
+pub struct ControlPlane<O, N, A> {
+    services: ControlPlaneServices<O, N, A>,
     settings: ControlPlaneSettings,
     connector: Connector,
     wishes: Wishes,
@@ -40,12 +44,16 @@ pub struct ControlPlane<R> {
     said: String,
 }
 
-impl<R: Assignments> ControlPlane<R> {
+impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
     /// A client that has not dialled yet, and will by `connector`.
     #[must_use]
-    pub fn new(registry: R, settings: ControlPlaneSettings, connector: Connector) -> Self {
+    pub fn new(
+        services: ControlPlaneServices<O, N, A>,
+        settings: ControlPlaneSettings,
+        connector: Connector,
+    ) -> Self {
         Self {
-            registry,
+            services,
             settings,
             connector,
             wishes: Wishes::default(),
@@ -80,8 +88,8 @@ impl<R: Assignments> ControlPlane<R> {
     /// One session, to its end.
     async fn session(&mut self) -> SessionError {
         let name = self.settings.name.clone();
-        let mut session = match Session::open(&self.registry, &self.settings, &self.connector).await
-        {
+        let opened = Session::open(&self.services, &self.settings, &self.connector).await;
+        let mut session = match opened {
             Ok(session) => session,
             Err(error) => return error,
         };
@@ -96,7 +104,7 @@ impl<R: Assignments> ControlPlane<R> {
 
     /// What was asked for before may still have to wait for an earlier placement to end.
     async fn go_on_alone(&mut self, pause: Duration) {
-        let mut versions = self.registry.versions();
+        let mut versions = self.services.objects.versions();
         let over = tokio::time::sleep(pause);
         tokio::pin!(over);
         loop {
@@ -108,7 +116,8 @@ impl<R: Assignments> ControlPlane<R> {
                     }
                     for assignment in self.wishes.waiting() {
                         let answer = self
-                            .registry
+                            .services
+                            .assignments
                             .assign(&self.settings.name, &assignment, Duration::ZERO)
                             .await;
                         self.wishes.note(assignment, &answer);

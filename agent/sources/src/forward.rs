@@ -23,8 +23,8 @@ use crate::guest_streams::{Forward, ForwardLink, GuestStreams};
 use crate::registry::Kind;
 
 /// Reads the first request and connects; the responses follow.
-pub(crate) async fn open<R: GuestStreams>(
-    registry: &R,
+pub(crate) async fn open<G: GuestStreams>(
+    guests: &G,
     forwards: &Forwards,
     permit: &Permit,
     mut requests: Requests,
@@ -36,7 +36,7 @@ pub(crate) async fn open<R: GuestStreams>(
     else {
         return Err(bad_request("the first request of a forward must be open").into());
     };
-    let forwarded = registry.forward(wanted(permit, wish)?).await?;
+    let forwarded = guests.forward(wanted(permit, wish)?).await?;
     let (out, responses) = mpsc::channel(BACKLOG);
     let out = Out(out);
     tokio::spawn(async move {

@@ -3,6 +3,7 @@
 mod counted;
 mod node_service;
 mod serve;
+mod services;
 #[cfg(test)]
 mod tests;
 mod traced;
@@ -10,3 +11,4 @@ mod traced;
 #[cfg(test)]
 pub(crate) use self::serve::serve_on;
 pub use self::serve::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
+pub use self::services::Services;

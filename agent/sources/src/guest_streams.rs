@@ -1,15 +1,59 @@
-//! What leads to a running guest: its console, what it printed, its ports, its agent.
+//! What leads to a running guest: what it is asked to do, its console, what it printed, its ports, its agent.
 
 use std::future::Future;
 use std::net::SocketAddr;
 
-use proto_node::node::LogsResponse;
+use proto_node::node::{LogsResponse, Object};
 use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::ApiError;
 use crate::registry::ObjectRef;
+
+/// A request to a running guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Its vCPUs stop until [`Self::Unpause`].
+    Pause,
+    /// Its vCPUs run again.
+    Unpause,
+    /// Have it reboot itself.
+    SoftReboot,
+    /// Bring its machine back to power-on.
+    Reset,
+    /// End it and keep its object.
+    Stop {
+        /// Seconds for the guest to shut down; its own when absent.
+        grace_period_seconds: Option<i64>,
+    },
+}
+
+/// A subresource request for a guest, such as pause or restart.
+#[derive(Clone, Debug)]
+pub struct GuestVerb {
+    /// Which VMI.
+    pub target: ObjectRef,
+    /// Only of this uid. Empty: any.
+    pub uid: String,
+    /// Subresource request, such as pause or restart.
+    pub verb: Verb,
+    /// A repeated request with the same key does nothing again. Empty: none.
+    pub idempotency_key: String,
+    /// Judge only.
+    pub dry_run: bool,
+    /// Who asks, for the log.
+    pub client: String,
+}
+
+/// Result of a subresource request.
+#[derive(Clone, Debug)]
+pub struct VerbResult {
+    /// The VMI as stored.
+    pub object: Object,
+    /// A request with the same key was carried out before.
+    pub before: bool,
+}
 
 /// A request for a console.
 #[derive(Clone, Debug)]
@@ -96,6 +140,12 @@ pub enum ForwardLink {
 
 /// The way to guests that run.
 pub trait GuestStreams: Clone + Send + Sync + 'static {
+    /// Tells a guest something.
+    fn run_verb(
+        &self,
+        tell: GuestVerb,
+    ) -> impl Future<Output = Result<VerbResult, ApiError>> + Send;
+
     /// Attaches to a console.
     fn attach(&self, attach: Attach) -> impl Future<Output = Result<Attached, ApiError>> + Send;
 

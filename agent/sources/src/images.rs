@@ -29,7 +29,7 @@ const BACKLOG: usize = 4;
 const MAX_NAMED: usize = 1000;
 
 /// The agent, as the service of images sees it.
-pub trait ImageRegistry: NodeView {
+pub trait ImageRegistry: Clone + Send + Sync + 'static {
     /// Goes on with a pull, for a second or so: how far it is, with the digest when it is done.
     ///
     /// # Errors
@@ -72,9 +72,9 @@ pub trait ImageRegistry: NodeView {
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct ImageCalls<R>(pub(crate) R);
+pub(crate) struct ImageCalls<N>(pub(crate) N);
 
-impl<R: ImageRegistry> ImageCalls<R> {
+impl<N: ImageRegistry + NodeView> ImageCalls<N> {
     /// Answers a call, and counts it.
     async fn answer<T>(
         &self,
@@ -97,7 +97,7 @@ impl<R: ImageRegistry> ImageCalls<R> {
 }
 
 #[tonic::async_trait]
-impl<R: ImageRegistry> ImageService for ImageCalls<R> {
+impl<N: ImageRegistry + NodeView> ImageService for ImageCalls<N> {
     type PullImageStream =
         Pin<Box<dyn Stream<Item = Result<PullImageResponse, Status>> + Send + 'static>>;
 
@@ -161,8 +161,8 @@ impl<R: ImageRegistry> ImageService for ImageCalls<R> {
 }
 
 /// Says how far a pull is until it is done, or nobody listens.
-async fn follow<R: ImageRegistry>(
-    registry: R,
+async fn follow<N: ImageRegistry>(
+    node: N,
     pull: PullImageRequest,
     first: PullImageResponse,
     words: mpsc::Sender<Result<PullImageResponse, Status>>,
@@ -177,6 +177,6 @@ async fn follow<R: ImageRegistry>(
             return;
         }
         tokio::time::sleep(PAUSE).await;
-        word = registry.pull_image(&pull).await;
+        word = node.pull_image(&pull).await;
     }
 }

@@ -1,7 +1,9 @@
 //! Where VMIs come from and where their status goes: gRPC, in and out, and manifest directories.
 //!
-//! A source turns bytes into wire objects, hands them to the agent, which it sees as
-//! [`GuestRegistry`], [`GuestStreams`], [`NodeView`] and [`ObjectRegistry`], and returns the results to its callers. It never touches the host and keeps no truth of its own.
+//! A source turns bytes into wire objects, hands them to the agent's services, and returns the results to its callers. It sees
+//! each service by traits of its own: objects by [`GuestRegistry`], [`ObjectRegistry`] and [`MachineRegistry`], guests by
+//! [`GuestStreams`], the node by [`NodeView`], [`Maintained`] and [`ImageRegistry`], placements by [`Assignments`]. It never
+//! touches the host and keeps no truth of its own.
 
 #![forbid(unsafe_code)]
 
@@ -33,13 +35,14 @@ pub use access::{Access, Grant, Policy};
 pub use budget::CallLimits;
 pub use connector::{Connecting, Connector};
 pub use control_plane::{
-    Address, AssignedName, Assignments, ControlPlane, ControlPlaneSettings, CredentialFiles,
-    Heartbeats, TOKEN_ANNOTATION, Wishes,
+    Address, AssignedName, Assignments, ControlPlane, ControlPlaneServices, ControlPlaneSettings,
+    CredentialFiles, Heartbeats, TOKEN_ANNOTATION, Wishes,
 };
 pub use error::ApiError;
-pub use grpc::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
+pub use grpc::{Doors, MAX_RESPONSE_BYTES, ServeError, Services, serve};
 pub use guest_streams::{
-    Attach, Attached, Forward, ForwardLink, Forwarded, GuestStreams, Logs, LogsPieces,
+    Attach, Attached, Forward, ForwardLink, Forwarded, GuestStreams, GuestVerb, Logs, LogsPieces,
+    Verb, VerbResult,
 };
 pub use hooks::HookSocket;
 pub use images::ImageRegistry;
@@ -54,6 +57,6 @@ pub use objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
-    Applied, Apply, CallerTrace, Change, ChangeKind, Delete, Deleted, GuestRegistry, GuestVerb,
-    Kind, Listed, ObjectRef, Verb, VerbResult,
+    Applied, Apply, CallerTrace, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed,
+    ObjectRef,
 };

@@ -19,13 +19,20 @@ use tonic::{Code, Request, Response, Status};
 use self::expand::permitted;
 use crate::error::ApiError;
 use crate::node_view::{AnsweredCall, NodeView};
-use crate::objects::WriteBy;
+use crate::objects::{ObjectRegistry, WriteBy};
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct MachineCalls<R>(pub(crate) R);
+pub(crate) struct MachineCalls<O, N> {
+    objects: O,
+    node: N,
+}
 
-impl<R: MachineRegistry + NodeView> MachineCalls<R> {
+impl<O: MachineRegistry + ObjectRegistry, N: NodeView> MachineCalls<O, N> {
+    pub(crate) fn new(objects: O, node: N) -> Self {
+        Self { objects, node }
+    }
+
     /// Carries out a request, and counts the call.
     fn change<T>(
         &self,
@@ -48,7 +55,7 @@ impl<R: MachineRegistry + NodeView> MachineCalls<R> {
     ) -> Result<Response<A>, Status> {
         let answer = answer.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.count_call(&AnsweredCall {
+        self.node.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),
@@ -73,7 +80,7 @@ impl<R: MachineRegistry + NodeView> MachineCalls<R> {
             manager: String::new(),
         };
         let changed = self
-            .0
+            .objects
             .change_machine((&namespace, &machine.name), wish, &by)?;
         Ok(ChangeStateResponse {
             object: changed.to_text(),
@@ -82,7 +89,9 @@ impl<R: MachineRegistry + NodeView> MachineCalls<R> {
 }
 
 #[tonic::async_trait]
-impl<R: MachineRegistry + NodeView> VirtualMachineService for MachineCalls<R> {
+impl<O: MachineRegistry + ObjectRegistry, N: NodeView> VirtualMachineService
+    for MachineCalls<O, N>
+{
     async fn start_virtual_machine(
         &self,
         request: Request<StartVirtualMachineRequest>,
@@ -124,7 +133,7 @@ impl<R: MachineRegistry + NodeView> VirtualMachineService for MachineCalls<R> {
         request: Request<ExpandVirtualMachineRequest>,
     ) -> Result<Response<ExpandVirtualMachineResponse>, Status> {
         let begun = Instant::now();
-        let answer = expand::expanded(&self.0, &request);
+        let answer = expand::expanded(&self.objects, &request);
         self.answered("ExpandVirtualMachine", begun, answer)
     }
 }

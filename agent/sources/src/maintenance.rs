@@ -44,7 +44,7 @@ pub struct UpkeepWish {
 }
 
 /// The agent, as the service of its maintenance sees it.
-pub trait Maintained: NodeView {
+pub trait Maintained: Clone + Send + Sync + 'static {
     /// How the node stands.
     ///
     /// # Errors
@@ -61,9 +61,9 @@ pub trait Maintained: NodeView {
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct MaintenanceCalls<R>(pub(crate) R);
+pub(crate) struct MaintenanceCalls<N>(pub(crate) N);
 
-impl<R: Maintained> MaintenanceCalls<R> {
+impl<N: Maintained + NodeView> MaintenanceCalls<N> {
     /// Carries out a request, and counts the call.
     fn maintain<T>(
         &self,
@@ -124,7 +124,7 @@ fn checked(what: Upkeep) -> Result<Upkeep, ApiError> {
 }
 
 #[tonic::async_trait]
-impl<R: Maintained> MaintenanceService for MaintenanceCalls<R> {
+impl<N: Maintained + NodeView> MaintenanceService for MaintenanceCalls<N> {
     async fn get_maintenance(
         &self,
         _request: Request<GetMaintenanceRequest>,

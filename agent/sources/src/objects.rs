@@ -11,7 +11,7 @@ use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::{ChangeKind, GuestRegistry};
+use crate::registry::ChangeKind;
 
 /// The writer, and how to write.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ pub struct ObjectDelete {
 }
 
 /// The agent, as the service of its objects sees it. What a write answers is on disk.
-pub trait ObjectRegistry: GuestRegistry {
+pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     /// The table of kinds.
     fn kinds(&self) -> &'static Kinds;
 

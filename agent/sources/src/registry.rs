@@ -122,50 +122,6 @@ pub struct Deleted {
     pub gone: bool,
 }
 
-/// A request to a running guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Its vCPUs stop until [`Self::Unpause`].
-    Pause,
-    /// Its vCPUs run again.
-    Unpause,
-    /// Have it reboot itself.
-    SoftReboot,
-    /// Bring its machine back to power-on.
-    Reset,
-    /// End it and keep its object.
-    Stop {
-        /// Seconds for the guest to shut down; its own when absent.
-        grace_period_seconds: Option<i64>,
-    },
-}
-
-/// A subresource request for a guest, such as pause or restart.
-#[derive(Clone, Debug)]
-pub struct GuestVerb {
-    /// Which VMI.
-    pub target: ObjectRef,
-    /// Only of this uid. Empty: any.
-    pub uid: String,
-    /// Subresource request, such as pause or restart.
-    pub verb: Verb,
-    /// A repeated request with the same key does nothing again. Empty: none.
-    pub idempotency_key: String,
-    /// Judge only.
-    pub dry_run: bool,
-    /// Who asks, for the log.
-    pub client: String,
-}
-
-/// Result of a subresource request.
-#[derive(Clone, Debug)]
-pub struct VerbResult {
-    /// The VMI as stored.
-    pub object: Object,
-    /// A request with the same key was carried out before.
-    pub before: bool,
-}
-
 /// Objects of one kind at one version.
 #[derive(Clone, Debug)]
 pub struct Listed {
@@ -199,19 +155,13 @@ pub struct Change {
     pub object: Object,
 }
 
-/// VMIs and events of the node, and what is asked of guests.
+/// VMIs and events of the node.
 pub trait GuestRegistry: Clone + Send + Sync + 'static {
     /// Creates or changes a VMI. It is on disk when this returns.
     fn apply(&self, apply: Apply) -> impl Future<Output = Result<Applied, ApiError>> + Send;
 
     /// Marks an object for deletion.
     fn delete(&self, delete: Delete) -> impl Future<Output = Result<Deleted, ApiError>> + Send;
-
-    /// Tells a guest something.
-    fn run_verb(
-        &self,
-        tell: GuestVerb,
-    ) -> impl Future<Output = Result<VerbResult, ApiError>> + Send;
 
     /// One object.
     ///

@@ -25,16 +25,16 @@ use crate::node_view::{AnsweredCall, NodeView};
 
 /// Judges calls before anything reads them.
 #[derive(Clone)]
-pub(crate) struct AccessLayer<R> {
+pub(crate) struct AccessLayer<N> {
     pub(crate) access: Access,
-    pub(crate) registry: R,
+    pub(crate) node: N,
     pub(crate) budgets: Budgets,
     /// Limits what refused callers write to the log.
     pub(crate) refusals: ClientLog,
 }
 
-impl<S, R: Clone> Layer<S> for AccessLayer<R> {
-    type Service = Judged<S, R>;
+impl<S, N: Clone> Layer<S> for AccessLayer<N> {
+    type Service = Judged<S, N>;
 
     fn layer(&self, inner: S) -> Self::Service {
         Judged {
@@ -46,19 +46,19 @@ impl<S, R: Clone> Layer<S> for AccessLayer<R> {
 
 /// A service behind [`AccessLayer`].
 #[derive(Clone)]
-pub(crate) struct Judged<S, R> {
+pub(crate) struct Judged<S, N> {
     inner: S,
-    layer: AccessLayer<R>,
+    layer: AccessLayer<N>,
 }
 
 type Answer<E> = Pin<Box<dyn Future<Output = Result<Response<Body>, E>> + Send>>;
 
-impl<S, R> Service<Request<Body>> for Judged<S, R>
+impl<S, N> Service<Request<Body>> for Judged<S, N>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
-    R: NodeView,
+    N: NodeView,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -113,7 +113,7 @@ where
                 self.layer.refusals.warn(&caller.budget(), &line);
                 let refused = Status::from(error);
                 if let Some(method) = method {
-                    self.layer.registry.count_call(&AnsweredCall {
+                    self.layer.node.count_call(&AnsweredCall {
                         method: &method.name,
                         code: format!("{:?}", refused.code()),
                         took: Duration::ZERO,
@@ -259,10 +259,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_thousand_refused_calls_are_counted_and_write_a_few_lines() {
-        let registry = FakeRegistry::new();
+        let node = FakeRegistry::new();
         let layer = AccessLayer {
             access: access(Vec::new()),
-            registry: registry.clone(),
+            node: node.clone(),
             budgets: Budgets::new(CallLimits::default()),
             refusals: ClientLog::default(),
         };
@@ -277,7 +277,7 @@ mod tests {
             assert!(answer.headers().contains_key("grpc-status"));
         }
         drop(guard);
-        assert_eq!(registry.served(), 1000);
+        assert_eq!(node.served(), 1000);
         let lines = lines.0.load(Ordering::Relaxed);
         assert!((1..=10).contains(&lines), "{lines} lines");
     }

@@ -5,12 +5,11 @@ use std::future::Future;
 use std::time::Duration;
 
 use proto_node::controlplane::{Answer, Assignment, Register, Withdrawal};
+use proto_node::node::GetNodeInfoResponse;
 
 use super::address::Address;
 use super::credentials::CredentialFiles;
 use crate::error::ApiError;
-use crate::node_view::NodeView;
-use crate::registry::GuestRegistry;
 
 /// On an object that a control plane assigned: the fencing token of its placement.
 pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
@@ -18,13 +17,14 @@ pub const TOKEN_ANNOTATION: &str = "kvmlet.io/fencing-token";
 /// Namespace and name.
 pub type AssignedName = (String, String);
 
-/// What the client of a control plane needs of the agent beside the registry. Points in time are of the node's
+/// What the client of a control plane needs of the placements on a node. Points in time are of the node's
 /// `CLOCK_BOOTTIME`.
-pub trait Assignments: GuestRegistry + NodeView {
-    /// What the node says of itself.
+pub trait Assignments: Clone + Send + Sync + 'static {
+    /// What the node says of itself; `info` is what it says to all.
     fn registration(
         &self,
         control_plane: &str,
+        info: GetNodeInfoResponse,
     ) -> impl Future<Output = Result<Register, ApiError>> + Send;
 
     /// Now.
@@ -61,6 +61,17 @@ pub trait Assignments: GuestRegistry + NodeView {
         names: &BTreeSet<AssignedName>,
         since: Duration,
     ) -> Result<(), ApiError>;
+}
+
+/// The services of the agent that the client of a control plane calls.
+#[derive(Clone, Debug)]
+pub struct ControlPlaneServices<O, N, A> {
+    /// VMIs of the node: [`GuestRegistry`](crate::GuestRegistry).
+    pub objects: O,
+    /// The node itself: [`NodeView`](crate::NodeView).
+    pub node: N,
+    /// What was assigned to it: [`Assignments`].
+    pub assignments: A,
 }
 
 /// Which control plane, and how it is dialled.

@@ -15,13 +15,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::address::DialError;
-use super::assignments::{AssignedName, Assignments, ControlPlaneSettings};
+use super::assignments::{AssignedName, Assignments, ControlPlaneServices, ControlPlaneSettings};
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
 use super::wishes::Wishes;
 use crate::connector::Connector;
 use crate::error::ApiError;
-use crate::registry::{ChangeKind, Kind};
+use crate::node_view::NodeView;
+use crate::registry::{ChangeKind, GuestRegistry, Kind};
 
 /// How long a control plane may take to answer the registration, and to take what it is sent.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,8 +60,8 @@ pub(super) enum SessionError {
 }
 
 /// One session.
-pub(super) struct Session<'a, R> {
-    registry: &'a R,
+pub(super) struct Session<'a, O, N, A> {
+    services: &'a ControlPlaneServices<O, N, A>,
     name: &'a str,
     out: mpsc::Sender<SessionRequest>,
     heard: Streaming<SessionResponse>,
@@ -76,10 +77,10 @@ pub(super) struct Session<'a, R> {
     unschedulable: bool,
 }
 
-impl<'a, R: Assignments> Session<'a, R> {
+impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     /// Dials, registers, and is welcomed.
     pub(super) async fn open(
-        registry: &'a R,
+        services: &'a ControlPlaneServices<O, N, A>,
         settings: &'a ControlPlaneSettings,
         connector: &Connector,
     ) -> Result<Self, SessionError> {
@@ -90,8 +91,10 @@ impl<'a, R: Assignments> Session<'a, R> {
         let mut client =
             ControlPlaneServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let (out, requests) = mpsc::channel(BACKLOG);
-        let registration = registry.registration(name).await?;
-        let sent_at = registry.boot_time();
+        let assignments = &services.assignments;
+        let info = services.node.node_info()?;
+        let registration = assignments.registration(name, info).await?;
+        let sent_at = assignments.boot_time();
         let unschedulable = registration.unschedulable;
         let first = request(Said::Register(registration));
         out.send(first).await.map_err(|_| SessionError::Closed)?;
@@ -106,11 +109,11 @@ impl<'a, R: Assignments> Session<'a, R> {
         let Heard::Welcome(welcome) = welcome else {
             return Err(SessionError::NoWelcome);
         };
-        registry
+        assignments
             .welcomed(name, welcome.generation)
             .map_err(SessionError::NotBelieved)?;
         Ok(Self {
-            registry,
+            services,
             name,
             out,
             heard,
@@ -125,7 +128,7 @@ impl<'a, R: Assignments> Session<'a, R> {
 
     /// Hears and tells until the session ends.
     pub(super) async fn run(&mut self, wishes: &mut Wishes) -> Result<Infallible, SessionError> {
-        let mut versions = self.registry.versions();
+        let mut versions = self.services.objects.versions();
         versions.mark_unchanged();
         self.tell_all(wishes).await?;
         let mut ticks = interval(self.interval);
@@ -139,7 +142,7 @@ impl<'a, R: Assignments> Session<'a, R> {
                         self.assign(assignment, wishes).await?;
                     }
                     self.tell_changes(wishes).await?;
-                    if self.unschedulable != self.registry.is_unschedulable() {
+                    if self.unschedulable != self.services.node.is_unschedulable() {
                         self.beat().await?;
                     }
                 }
@@ -159,7 +162,9 @@ impl<'a, R: Assignments> Session<'a, R> {
             Heard::HeartbeatAck(ack) => {
                 if self.beats.answered(ack.number) {
                     let since = self.beats.since();
-                    self.registry.renew(self.name, &wishes.confirmed(), since)?;
+                    self.services
+                        .assignments
+                        .renew(self.name, &wishes.confirmed(), since)?;
                 }
                 Ok(())
             }
@@ -193,7 +198,11 @@ impl<'a, R: Assignments> Session<'a, R> {
         wishes: &mut Wishes,
     ) -> Result<(), SessionError> {
         let since = self.beats.since();
-        let answer = self.registry.assign(self.name, &assignment, since).await;
+        let answer = self
+            .services
+            .assignments
+            .assign(self.name, &assignment, since)
+            .await;
         if wishes.note(assignment, &answer) {
             self.say(Said::Answer(answer)).await?;
         }
@@ -208,7 +217,11 @@ impl<'a, R: Assignments> Session<'a, R> {
         withdrawal: &Withdrawal,
         wishes: &mut Wishes,
     ) -> Result<(), SessionError> {
-        let answer = self.registry.withdraw(self.name, withdrawal).await;
+        let answer = self
+            .services
+            .assignments
+            .withdraw(self.name, withdrawal)
+            .await;
         if answer.result() == proto_node::controlplane::answer::Result::Accepted {
             let name = (answer.namespace.clone(), answer.name.clone());
             wishes.forget(&name);
@@ -224,7 +237,7 @@ impl<'a, R: Assignments> Session<'a, R> {
         (namespace, name): AssignedName,
         token: u64,
     ) -> Result<(), SessionError> {
-        let listed = self.registry.list(Kind::VirtualMachineInstance)?;
+        let listed = self.services.objects.list(Kind::VirtualMachineInstance)?;
         let mut reports = listed.items.iter().filter_map(|it| report(self.name, it));
         if reports.any(|it| it.namespace == namespace && it.name == name) {
             return Ok(());
@@ -239,9 +252,9 @@ impl<'a, R: Assignments> Session<'a, R> {
     }
 
     async fn beat(&mut self) -> Result<(), SessionError> {
-        let now = self.registry.boot_time();
+        let now = self.services.assignments.boot_time();
         let number = self.beats.beat(now).ok_or(SessionError::Silent)?;
-        self.unschedulable = self.registry.is_unschedulable();
+        self.unschedulable = self.services.node.is_unschedulable();
         let unschedulable = self.unschedulable;
         let beat = Heartbeat {
             number,
@@ -252,7 +265,7 @@ impl<'a, R: Assignments> Session<'a, R> {
 
     /// Everything that the node has of this control plane.
     async fn tell_all(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
-        let listed = self.registry.list(Kind::VirtualMachineInstance)?;
+        let listed = self.services.objects.list(Kind::VirtualMachineInstance)?;
         self.reported = listed.version;
         let mut count = 0;
         for object in &listed.items {
@@ -269,7 +282,10 @@ impl<'a, R: Assignments> Session<'a, R> {
     async fn tell_changes(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
         loop {
             let kind = Kind::VirtualMachineInstance;
-            let some = self.registry.changes_after(kind, self.reported, CHANGES);
+            let some = self
+                .services
+                .objects
+                .changes_after(kind, self.reported, CHANGES);
             let (changes, until) = match some {
                 Ok(changes) => changes,
                 Err(ApiError::Expired(_)) => return self.tell_all(wishes).await,

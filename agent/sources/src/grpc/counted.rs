@@ -17,11 +17,11 @@ use crate::guest_streams::GuestStreams;
 use crate::node_view::{AnsweredCall, NodeView};
 use crate::registry::GuestRegistry;
 
-/// The service; the registry counts every call, a stream by how it began.
+/// The service; the node counts every call, a stream by how it began.
 #[derive(Clone)]
-pub(super) struct Counted<R>(pub(super) Service<R>);
+pub(super) struct Counted<O, G, N>(pub(super) Service<O, G, N>);
 
-impl<R: NodeView> Counted<R> {
+impl<O, G, N: NodeView> Counted<O, G, N> {
     async fn count<T>(
         &self,
         method: &'static str,
@@ -30,7 +30,7 @@ impl<R: NodeView> Counted<R> {
         let begun = Instant::now();
         let answer = work.await;
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.registry.count_call(&AnsweredCall {
+        self.0.services.node.count_call(&AnsweredCall {
             method,
             // As gRPC libraries for Prometheus write it.
             code: match code {
@@ -46,11 +46,11 @@ impl<R: NodeView> Counted<R> {
 type Answer<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
-impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Counted<R> {
-    type WatchStream = <Service<R> as NodeService>::WatchStream;
-    type ConsoleStream = <Service<R> as NodeService>::ConsoleStream;
-    type LogsStream = <Service<R> as NodeService>::LogsStream;
-    type PortForwardStream = <Service<R> as NodeService>::PortForwardStream;
+impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Counted<O, G, N> {
+    type WatchStream = <Service<O, G, N> as NodeService>::WatchStream;
+    type ConsoleStream = <Service<O, G, N> as NodeService>::ConsoleStream;
+    type LogsStream = <Service<O, G, N> as NodeService>::LogsStream;
+    type PortForwardStream = <Service<O, G, N> as NodeService>::PortForwardStream;
 
     async fn apply(&self, request: Request<ApplyRequest>) -> Answer<ApplyResponse> {
         self.count("Apply", self.0.apply(request)).await

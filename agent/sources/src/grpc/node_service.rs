@@ -20,15 +20,16 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::services::Services;
 use super::traced::caller_trace;
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::error::ApiError;
 use crate::forward::{self, Forwards};
-use crate::guest_streams::{GuestStreams, Logs};
+use crate::guest_streams::{GuestStreams, GuestVerb, Logs, Verb};
 use crate::node_view::NodeView;
 use crate::objects::calls::manager_of;
-use crate::registry::{Apply, Delete, GuestRegistry, GuestVerb, Kind, Verb};
+use crate::registry::{Apply, Delete, GuestRegistry, Kind};
 use crate::watch::feed::parse_kind;
 use crate::watch::{Filter, NodeFeed, Watch};
 use crate::{console, pages};
@@ -38,12 +39,12 @@ const STREAM_BACKLOG: usize = 2;
 
 /// kvmlet.node.v1.NodeService over VMIs, the way to their guests, and the node.
 #[derive(Clone)]
-pub(super) struct Service<R> {
-    pub(super) registry: R,
+pub(super) struct Service<O, G, N> {
+    pub(super) services: Services<O, G, N>,
     pub(super) forwards: Forwards,
 }
 
-impl<R: GuestRegistry> Service<R> {
+impl<O, G: GuestStreams, N> Service<O, G, N> {
     async fn tell(
         &self,
         verb: Verb,
@@ -60,7 +61,7 @@ impl<R: GuestRegistry> Service<R> {
             dry_run: request.dry_run,
             client: permit.caller,
         };
-        let done = self.registry.run_verb(tell).await?;
+        let done = self.services.guests.run_verb(tell).await?;
         Ok(Response::new(VerbResponse {
             object: Some(done.object),
             told_before: done.before,
@@ -85,7 +86,7 @@ pub(super) type ResponseStream<T> =
     Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
-impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
+impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, G, N> {
     type WatchStream = ResponseStream<WatchResponse>;
     type ConsoleStream = ResponseStream<ConsoleResponse>;
     type LogsStream = ResponseStream<LogsResponse>;
@@ -115,7 +116,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
             manager: manager_of(&request.field_manager)?,
             trace,
         };
-        let applied = self.registry.apply(apply).await?;
+        let applied = self.services.objects.apply(apply).await?;
         let result = match (applied.created, applied.configured) {
             (true, _) => apply_response::Result::Created,
             (false, true) => apply_response::Result::Configured,
@@ -133,7 +134,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         let request = request.into_inner();
         let kind = parse_kind(&request.kind)?;
         let target = permit.target(kind, request.namespace, request.name)?;
-        let object = self.registry.get(&target)?;
+        let object = self.services.objects.get(&target)?;
         Ok(Response::new(GetResponse {
             object: Some(object),
         }))
@@ -150,7 +151,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         let after = pages::Token::parse(&request.r#continue)?;
         call.check_room()?;
-        let listed = self.registry.list(parse_kind(filter.kind.kind)?)?;
+        let listed = self.services.objects.list(parse_kind(filter.kind.kind)?)?;
         let version = listed.version;
         let items = listed.items.into_iter();
         let matching = items.filter(|object| filter.matches(object));
@@ -180,7 +181,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         call.check_room()?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
-        let watch = Watch::new(NodeFeed(self.registry.clone()), filter, call, out);
+        let watch = Watch::new(NodeFeed(self.services.objects.clone()), filter, call, out);
         tokio::spawn(watch.run(request.resource_version));
         Ok(Response::new(Box::pin(ReceiverStream::new(responses))))
     }
@@ -201,7 +202,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
             propagation: None,
             dry_run: false,
         };
-        let deleted = self.registry.delete(delete).await?;
+        let deleted = self.services.objects.delete(delete).await?;
         Ok(Response::new(DeleteResponse {
             object: Some(deleted.object),
             gone: deleted.gone,
@@ -245,10 +246,10 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
     ) -> Result<Response<Self::ConsoleStream>, Status> {
         let permit = Permit::of(&request)?;
         let mut requests = request.into_inner();
-        let attached = console::attach(&self.registry, &mut requests, &permit).await?;
+        let attached = console::attach(&self.services.guests, &mut requests, &permit).await?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
         tokio::spawn(console::pump(
-            self.registry.clone(),
+            self.services.objects.clone(),
             attached,
             requests,
             out,
@@ -271,7 +272,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
             tail_bytes: request.tail_bytes,
             since_offset: request.since_offset,
         };
-        let pieces = ReceiverStream::new(self.registry.logs(logs).await?);
+        let pieces = ReceiverStream::new(self.services.guests.logs(logs).await?);
         let pieces = pieces.map(|piece| piece.map_err(Status::from));
         Ok(Response::new(Box::pin(pieces)))
     }
@@ -282,7 +283,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
     ) -> Result<Response<Self::PortForwardStream>, Status> {
         let permit = Permit::of(&request)?;
         let responses = forward::open(
-            &self.registry,
+            &self.services.guests,
             &self.forwards,
             &permit,
             request.into_inner(),
@@ -300,7 +301,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         if !wanted.namespace.is_empty() {
             permit.check(&wanted.namespace)?;
         }
-        let mut items = self.registry.usage().await?;
+        let mut items = self.services.node.usage().await?;
         items.retain(|item| {
             permit.covers(&item.namespace)
                 && (wanted.namespace.is_empty() || item.namespace == wanted.namespace)
@@ -317,7 +318,11 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         let request = request.into_inner();
         let kind = Kind::VirtualMachineInstance;
         let target = permit.target(kind, request.namespace, request.name)?;
-        let info = self.registry.guest_info(&target, &request.uid).await?;
+        let info = self
+            .services
+            .guests
+            .guest_info(&target, &request.uid)
+            .await?;
         Ok(Response::new(GetGuestInfoResponse { info: Some(info) }))
     }
 
@@ -326,7 +331,7 @@ impl<R: GuestRegistry + GuestStreams + NodeView> NodeService for Service<R> {
         request: Request<GetNodeInfoRequest>,
     ) -> Result<Response<GetNodeInfoResponse>, Status> {
         let permit = Permit::of(&request)?;
-        let mut info = self.registry.node_info()?;
+        let mut info = self.services.node.node_info()?;
         // The totals count every VMI; only those that the caller may see are named.
         info.dedicated_cpus
             .retain(|holder| permit.covers(&holder.namespace));

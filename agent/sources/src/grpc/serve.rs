@@ -15,6 +15,7 @@ use tonic::transport::Server;
 
 use super::counted::Counted;
 use super::node_service::Service;
+use super::services::Services;
 use crate::access::{Access, AccessLayer};
 use crate::budget::{Budgets, CallLimits, MAX_REQUEST_BYTES};
 use crate::client_log::ClientLog;
@@ -24,7 +25,10 @@ use crate::images::{ImageCalls, ImageRegistry};
 use crate::listen::{Connection, Socket, TlsDoor, incoming};
 use crate::machines::{MachineCalls, MachineRegistry};
 use crate::maintenance::{Maintained, MaintenanceCalls};
+use crate::node_view::NodeView;
+use crate::objects::ObjectRegistry;
 use crate::objects::calls::ObjectCalls;
+use crate::registry::GuestRegistry;
 
 /// The largest message that is sent: a list of a few thousand VMIs.
 pub const MAX_RESPONSE_BYTES: usize = 64 << 20;
@@ -72,15 +76,20 @@ pub struct Doors {
 ///
 /// # Errors
 /// See [`ServeError`].
-pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry + GuestStreams>(
-    registry: R,
+pub async fn serve<O, G, N>(
+    services: Services<O, G, N>,
     mut doors: Doors,
     shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), ServeError> {
+) -> Result<(), ServeError>
+where
+    O: GuestRegistry + ObjectRegistry + MachineRegistry,
+    G: GuestStreams,
+    N: NodeView + Maintained + ImageRegistry,
+{
     let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
     let connections = incoming(listener, doors.tls);
     serve_on(
-        registry,
+        services,
         (doors.access, doors.limits),
         connections,
         shutdown,
@@ -89,45 +98,52 @@ pub async fn serve<R: Maintained + MachineRegistry + ImageRegistry + GuestStream
 }
 
 /// Serves the callers of `connections` until `shutdown` is done.
-pub(crate) async fn serve_on<R: Maintained + MachineRegistry + ImageRegistry + GuestStreams>(
-    registry: R,
+pub(crate) async fn serve_on<O, G, N>(
+    services: Services<O, G, N>,
     (access, limits): (Access, CallLimits),
     connections: ReceiverStream<io::Result<Connection>>,
     shutdown: impl Future<Output = ()> + Send,
-) -> Result<(), ServeError> {
+) -> Result<(), ServeError>
+where
+    O: GuestRegistry + ObjectRegistry + MachineRegistry,
+    G: GuestStreams,
+    N: NodeView + Maintained + ImageRegistry,
+{
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(proto_node::DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         // The descriptors hold services, too, of which the node is a client.
-        .with_service_name(<NodeServiceServer<Counted<R>> as NamedService>::NAME)
-        .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<R>> as NamedService>::NAME)
-        .with_service_name(<ObjectServiceServer<ObjectCalls<R>> as NamedService>::NAME)
-        .with_service_name(<VirtualMachineServiceServer<MachineCalls<R>> as NamedService>::NAME)
-        .with_service_name(<ImageServiceServer<ImageCalls<R>> as NamedService>::NAME)
+        .with_service_name(<NodeServiceServer<Counted<O, G, N>> as NamedService>::NAME)
+        .with_service_name(<MaintenanceServiceServer<MaintenanceCalls<N>> as NamedService>::NAME)
+        .with_service_name(<ObjectServiceServer<ObjectCalls<O, N>> as NamedService>::NAME)
+        .with_service_name(<VirtualMachineServiceServer<MachineCalls<O, N>> as NamedService>::NAME)
+        .with_service_name(<ImageServiceServer<ImageCalls<N>> as NamedService>::NAME)
         .with_service_name("grpc.health.v1.Health")
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
         .map_err(ServeError::Reflection)?;
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter
-        .set_serving::<NodeServiceServer<Counted<R>>>()
+        .set_serving::<NodeServiceServer<Counted<O, G, N>>>()
         .await;
+    let Services { objects, node, .. } = &services;
     let judge = AccessLayer {
         access,
-        registry: registry.clone(),
+        node: node.clone(),
         budgets: Budgets::new(limits),
         refusals: ClientLog::default(),
     };
-    let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(registry.clone()));
-    let machines = VirtualMachineServiceServer::new(MachineCalls(registry.clone()))
+    let maintenance = MaintenanceServiceServer::new(MaintenanceCalls(node.clone()));
+    let machines =
+        VirtualMachineServiceServer::new(MachineCalls::new(objects.clone(), node.clone()))
+            .max_encoding_message_size(MAX_RESPONSE_BYTES);
+    let images = ImageServiceServer::new(ImageCalls(node.clone()))
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
-    let images = ImageServiceServer::new(ImageCalls(registry.clone()))
-        .max_encoding_message_size(MAX_RESPONSE_BYTES);
-    let objects = ObjectServiceServer::new(ObjectCalls(registry.clone()))
+    let objects = ObjectServiceServer::new(ObjectCalls::new(objects.clone(), node.clone()))
         .max_decoding_message_size(MAX_REQUEST_BYTES)
         .max_encoding_message_size(MAX_RESPONSE_BYTES);
     let service = NodeServiceServer::new(Counted(Service {
-        registry,
+        services,
         forwards: Forwards::default(),
     }))
     .max_decoding_message_size(MAX_REQUEST_BYTES)

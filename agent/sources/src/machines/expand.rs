@@ -12,9 +12,9 @@ use proto_node::vmi::VirtualMachine;
 use serde_json::Value;
 use tonic::Request;
 
-use super::registry::MachineRegistry;
 use crate::access::Permit;
 use crate::error::ApiError;
+use crate::objects::ObjectRegistry;
 
 const KIND: &str = "VirtualMachine";
 
@@ -22,14 +22,14 @@ const KIND: &str = "VirtualMachine";
 ///
 /// # Errors
 /// [`ApiError::NotFound`] for the machine, [`ApiError::BadRequest`] in KubeVirt's words where it cannot be expanded.
-pub(super) fn expanded<R: MachineRegistry>(
-    registry: &R,
+pub(super) fn expanded<O: ObjectRegistry>(
+    objects: &O,
     request: &Request<ExpandVirtualMachineRequest>,
 ) -> Result<ExpandVirtualMachineResponse, ApiError> {
     let machine = match &request.get_ref().of {
         Some(Of::Machine(machine)) => {
             let namespace = permitted(request, machine)?;
-            let stored = registry.get_object(&ObjectId {
+            let stored = objects.get_object(&ObjectId {
                 kind: KIND.to_owned(),
                 namespace,
                 name: machine.name.clone(),
@@ -42,7 +42,7 @@ pub(super) fn expanded<R: MachineRegistry>(
             return Err(ApiError::BadRequest(text.to_owned()));
         }
     };
-    let object = expand(registry, machine)?.to_string().into_bytes();
+    let object = expand(objects, machine)?.to_string().into_bytes();
     Ok(ExpandVirtualMachineResponse { object })
 }
 
@@ -90,7 +90,7 @@ fn text<'a>(machine: &'a Value, path: &str) -> &'a str {
     found.unwrap_or_default()
 }
 
-fn expand<R: MachineRegistry>(registry: &R, mut machine: Value) -> Result<Value, ApiError> {
+fn expand<O: ObjectRegistry>(objects: &O, mut machine: Value) -> Result<Value, ApiError> {
     let decoded = decoded(&machine)?;
     let metadata = decoded.metadata.clone().unwrap_or_default();
     let refuse = |why: &str| {
@@ -99,7 +99,7 @@ fn expand<R: MachineRegistry>(registry: &R, mut machine: Value) -> Result<Value,
             metadata.name, metadata.namespace
         ))
     };
-    let look = |id: &ObjectId| look(registry, id);
+    let look = |id: &ObjectId| look(objects, id);
     let mut found = Vec::new();
     for sort in [Sort::Instancetype, Sort::Preference] {
         let part = find_kit(&decoded, sort, look)?;
@@ -118,8 +118,8 @@ fn expand<R: MachineRegistry>(registry: &R, mut machine: Value) -> Result<Value,
 }
 
 /// An object, if it is there.
-fn look<R: MachineRegistry>(registry: &R, id: &ObjectId) -> Result<Option<Object>, ApiError> {
-    match registry.get_object(id) {
+fn look<O: ObjectRegistry>(objects: &O, id: &ObjectId) -> Result<Option<Object>, ApiError> {
+    match objects.get_object(id) {
         Ok(object) => Ok(Some(object)),
         Err(ApiError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),

@@ -3,10 +3,10 @@
 use agent_objects::{MachineWish, Object};
 
 use crate::error::ApiError;
-use crate::objects::{ObjectRegistry, WriteBy};
+use crate::objects::WriteBy;
 
 /// The agent, as the service of its machines sees it.
-pub trait MachineRegistry: ObjectRegistry {
+pub trait MachineRegistry: Clone + Send + Sync + 'static {
     /// Changes a machine, named by namespace and name. The change is on disk when this returns.
     ///
     /// # Errors

@@ -36,35 +36,35 @@ impl Others {
     }
 
     /// Brings what is there in line with what the files say.
-    pub(crate) async fn settle(&mut self, registry: &impl ObjectRegistry, files: &Directory) {
+    pub(crate) async fn settle(&mut self, objects: &impl ObjectRegistry, files: &Directory) {
         if self.is_done {
             return;
         }
         let (wishes, complaints) = files.others();
         for (id, file, message) in complaints {
-            self.complain(registry, &id, &file, &message);
+            self.complain(objects, &id, &file, &message);
         }
         let mut is_done = true;
-        for (id, wish) in in_order(registry.kinds(), &wishes) {
-            is_done &= self.apply(registry, id, wish).await;
+        for (id, wish) in in_order(objects.kinds(), &wishes) {
+            is_done &= self.apply(objects, id, wish).await;
         }
         self.settled.retain(|id, _| wishes.contains_key(id));
-        is_done &= self.swept.sweep(registry, files, &wishes).await;
+        is_done &= self.swept.sweep(objects, files, &wishes).await;
         self.is_done = is_done;
     }
 
     /// Has an object be as a file says; false when it is to be tried again.
     async fn apply(
         &mut self,
-        registry: &impl ObjectRegistry,
+        objects: &impl ObjectRegistry,
         id: &ObjectId,
         wish: &OtherWish,
     ) -> bool {
-        let present = match registry.get_object(id) {
+        let present = match objects.get_object(id) {
             Ok(present) => Some(present),
             Err(ApiError::NotFound { .. }) => None,
             Err(error) => {
-                self.complain(registry, id, &wish.file, &error.to_string());
+                self.complain(objects, id, &wish.file, &error.to_string());
                 return false;
             }
         };
@@ -80,7 +80,7 @@ impl Others {
                     "{} {:?} is left out: an object of that name belongs to {owner}; {way_out}",
                     id.kind, id.name
                 );
-                self.complain(registry, id, &wish.file, &message);
+                self.complain(objects, id, &wish.file, &message);
                 return true;
             }
             if self.settled.get(id) == Some(wish) {
@@ -95,7 +95,7 @@ impl Others {
             idempotency_key: String::new(),
             manager: String::from(MANAGER),
         };
-        let error = match registry.apply_object(wish.object.clone(), &by).await {
+        let error = match objects.apply_object(wish.object.clone(), &by).await {
             Ok(written) => {
                 if written.changed {
                     let (kind, name, namespace, file) =
@@ -107,14 +107,14 @@ impl Others {
             }
             Err(error) => error,
         };
-        self.complain(registry, id, &wish.file, &error.to_string());
+        self.complain(objects, id, &wish.file, &error.to_string());
         // What is wrong with the manifest stays so until it is changed.
         matches!(error, ApiError::Invalid { .. } | ApiError::BadRequest(_))
     }
 
     fn complain(
         &mut self,
-        registry: &impl ObjectRegistry,
+        objects: &impl ObjectRegistry,
         id: &ObjectId,
         file: &str,
         message: &str,
@@ -126,7 +126,7 @@ impl Others {
         }
         if self.said.insert(text.clone()) {
             warn!(file, "{message}");
-            registry.warn_of(id, REASON, &text);
+            objects.warn_of(id, REASON, &text);
         }
     }
 }

@@ -19,7 +19,7 @@ use super::reconcile::{DIGEST_ANNOTATION, REASON, Step, directory, reconcile};
 use crate::error::ApiError;
 use crate::node_view::NodeView;
 use crate::objects::ObjectRegistry;
-use crate::registry::{Apply, CallerTrace, Delete, Kind, ObjectRef};
+use crate::registry::{Apply, CallerTrace, Delete, GuestRegistry, Kind, ObjectRef};
 
 /// The directory is scanned this often even when nothing was noticed.
 const RESCAN: Duration = Duration::from_secs(30);
@@ -31,8 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// A manifest directory as a source of objects.
-pub struct ManifestSource<R> {
-    registry: R,
+pub struct ManifestSource<O, N> {
+    objects: O,
+    node: N,
     path: PathBuf,
     directory: Directory,
     others: Others,
@@ -58,13 +59,13 @@ struct Settled {
     is_open: bool,
 }
 
-impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
+impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ManifestSource<O, N> {
     /// A source for the directory at `path`, which may come into being later.
     #[must_use]
-    pub fn new(registry: R, path: PathBuf) -> Self {
+    pub fn new(objects: O, node: N, path: PathBuf) -> Self {
         Self {
             path,
-            directory: Directory::new(registry.kinds()),
+            directory: Directory::new(objects.kinds()),
             others: Others::default(),
             said: BTreeSet::new(),
             refused: BTreeSet::new(),
@@ -72,14 +73,15 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             listable: true,
             looked: false,
             changes: None,
-            registry,
+            objects,
+            node,
         }
     }
 
     /// Follows the directory until `shutdown` is done.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);
-        let mut versions = self.registry.versions();
+        let mut versions = self.objects.versions();
         loop {
             let scanned = tokio::select! {
                 () = &mut shutdown => return,
@@ -166,7 +168,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
 
     /// The same after something was written, by whomever and of whatever kind. Most of it is of no concern to the files.
     async fn settle_again(&mut self) {
-        self.others.settle(&self.registry, &self.directory).await;
+        self.others.settle(&self.objects, &self.directory).await;
         if !self.is_settled() {
             self.settle_guests().await;
         }
@@ -178,14 +180,14 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             return false;
         };
         let kind = Kind::VirtualMachineInstance;
-        let changes = self.registry.changes_after(kind, settled.version, 1);
-        settled.is_open != self.registry.is_unschedulable()
+        let changes = self.objects.changes_after(kind, settled.version, 1);
+        settled.is_open != self.node.is_unschedulable()
             && changes.is_ok_and(|(changes, _)| changes.is_empty())
     }
 
     /// Brings what is there in line with what the files say.
     async fn settle(&mut self) {
-        self.others.settle(&self.registry, &self.directory).await;
+        self.others.settle(&self.objects, &self.directory).await;
         self.settle_guests().await;
     }
 
@@ -195,7 +197,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
         for complaint in complaints {
             self.complain(&complaint).await;
         }
-        let listed = match self.registry.list(Kind::VirtualMachineInstance) {
+        let listed = match self.objects.list(Kind::VirtualMachineInstance) {
             Ok(listed) => listed,
             Err(error) => return warn!(%error, "objects cannot be listed; manifests wait"),
         };
@@ -206,7 +208,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             .map(|(key, wish)| (key.clone(), wish.digest.clone()))
             .collect();
         self.refused.retain(|refused| digests.contains(refused));
-        let is_open = !self.registry.is_unschedulable();
+        let is_open = !self.node.is_unschedulable();
         let steps = reconcile(&wishes, &present, is_open, |file| {
             self.directory.is_unknown(file)
         });
@@ -239,7 +241,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
                     propagation: None,
                     dry_run: false,
                 };
-                if let Err(error) = self.registry.delete(delete).await {
+                if let Err(error) = self.objects.delete(delete).await {
                     warn!(%error, "a VMI whose manifest is gone cannot be deleted; trying again");
                 }
             }
@@ -288,7 +290,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             manager: String::from(MANAGER),
             trace: CallerTrace::default(),
         };
-        match self.registry.apply(apply).await {
+        match self.objects.apply(apply).await {
             Ok(applied) => {
                 let uid = applied
                     .object
@@ -341,7 +343,7 @@ impl<R: ObjectRegistry + NodeView> ManifestSource<R> {
             namespace,
             name,
         };
-        self.registry.warn(&target, REASON, &text).await;
+        self.objects.warn(&target, REASON, &text).await;
     }
 }
 
@@ -404,7 +406,11 @@ mod tests {
     async fn vmis_are_listed_again_only_when_one_has_changed() {
         let directory = tempfile::tempdir().expect("a directory");
         let registry = FakeRegistry::new();
-        let mut source = ManifestSource::new(registry.clone(), directory.path().to_owned());
+        let mut source = ManifestSource::new(
+            registry.clone(),
+            registry.clone(),
+            directory.path().to_owned(),
+        );
         assert!(source.scan().await);
         source.settle().await;
         assert_eq!(registry.listed(), 1);

@@ -31,7 +31,7 @@ impl Swept {
     /// Deletes what came from files that are gone; false when it is to be tried again.
     pub(crate) async fn sweep(
         &mut self,
-        registry: &impl ObjectRegistry,
+        objects: &impl ObjectRegistry,
         files: &Directory,
         wishes: &BTreeMap<ObjectId, OtherWish>,
     ) -> bool {
@@ -40,12 +40,12 @@ impl Swept {
             self.revision = files.revision();
         }
         let mut is_done = true;
-        let kinds = registry.kinds().all();
+        let kinds = objects.kinds().all();
         for kind in kinds.filter(|kind| matches!(kind.writer, Writer::Objects(_))) {
-            if self.is_swept(registry, kind.kind) {
+            if self.is_swept(objects, kind.kind) {
                 continue;
             }
-            let listed = match registry.list_objects(kind.kind) {
+            let listed = match objects.list_objects(kind.kind) {
                 Ok(listed) => listed,
                 Err(error) => {
                     warn!(kind = kind.kind, %error, "objects cannot be listed; what came from files stays");
@@ -63,20 +63,20 @@ impl Swept {
                 self.kinds.insert(kind.kind, listed.version);
             }
             for object in left_over {
-                is_done &= delete(registry, &object).await;
+                is_done &= delete(objects, &object).await;
             }
         }
         is_done
     }
 
     /// Whether nothing has come to a kind since that files could have left over.
-    fn is_swept(&mut self, registry: &impl ObjectRegistry, kind: &'static str) -> bool {
+    fn is_swept(&mut self, objects: &impl ObjectRegistry, kind: &'static str) -> bool {
         for _ in 0..BATCHES {
             let Some(version) = self.kinds.get_mut(kind) else {
                 return false;
             };
             // Where the log of changes does not reach back, all are read.
-            let Ok((changes, until)) = registry.object_changes(kind, *version) else {
+            let Ok((changes, until)) = objects.object_changes(kind, *version) else {
                 return false;
             };
             if changes.is_empty() {
@@ -102,7 +102,7 @@ fn file_of(metadata: &ObjectMeta) -> Option<String> {
 }
 
 /// Deletes an object whose manifest is gone; false when that failed.
-async fn delete(registry: &impl ObjectRegistry, object: &Object) -> bool {
+async fn delete(objects: &impl ObjectRegistry, object: &Object) -> bool {
     let id = object.id();
     let (kind, name, namespace) = (&id.kind, &id.name, &id.namespace);
     let file = file_of(&object.metadata);
@@ -122,7 +122,7 @@ async fn delete(registry: &impl ObjectRegistry, object: &Object) -> bool {
         idempotency_key: String::new(),
         manager: String::new(),
     };
-    let deleted: Result<_, ApiError> = registry.delete_object(&delete, &by).await;
+    let deleted: Result<_, ApiError> = objects.delete_object(&delete, &by).await;
     if let Err(error) = &deleted {
         warn!(%error, "an object whose manifest is gone cannot be deleted; trying again");
     }

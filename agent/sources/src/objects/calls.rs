@@ -24,6 +24,7 @@ use crate::budget::Call;
 use crate::error::ApiError;
 use crate::node_view::{AnsweredCall, NodeView};
 use crate::pages::{Pager, Token};
+use crate::registry::GuestRegistry;
 use crate::watch::{Filter, ObjectFeed, Watch};
 
 /// Who manages what a caller without a name changes.
@@ -34,9 +35,16 @@ const WATCH_BACKLOG: usize = 16;
 
 /// The service.
 #[derive(Clone)]
-pub(crate) struct ObjectCalls<R>(pub(crate) R);
+pub(crate) struct ObjectCalls<O, N> {
+    objects: O,
+    node: N,
+}
 
-impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
+impl<O: ObjectRegistry, N: NodeView> ObjectCalls<O, N> {
+    pub(crate) fn new(objects: O, node: N) -> Self {
+        Self { objects, node }
+    }
+
     /// Counts a call, of a stream how it began.
     fn count<T>(
         &self,
@@ -65,7 +73,7 @@ impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
     ) -> Result<Response<T>, Status> {
         let answer = answer.map_err(Status::from);
         let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
-        self.0.count_call(&AnsweredCall {
+        self.node.count_call(&AnsweredCall {
             method,
             code: match code {
                 Code::Ok => String::from("OK"),
@@ -79,7 +87,7 @@ impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
     /// The object that a caller sent, if he may write where it lives.
     fn read(&self, permit: &Permit, bytes: &[u8]) -> Result<Object, ApiError> {
         let value = json(bytes, "object")?;
-        let (kind, mut object) = self.0.kinds().read(value).map_err(refused)?;
+        let (kind, mut object) = self.objects.kinds().read(value).map_err(refused)?;
         let namespace = &mut object.metadata.namespace;
         if kind.scope == Scope::Namespaced && namespace.is_empty() {
             "default".clone_into(namespace);
@@ -109,7 +117,7 @@ impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
     }
 
     fn kind(&self, name: &str) -> Result<&'static ObjectKind, ApiError> {
-        self.0.kinds().named(name).map_err(refused)
+        self.objects.kinds().named(name).map_err(refused)
     }
 
     fn filter(
@@ -119,7 +127,7 @@ impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
         selectors: (&str, &str),
     ) -> Result<Filter, ApiError> {
         let kind = self.kind(kind)?;
-        Filter::parse((self.0.kinds(), kind), namespace, selectors, permit)
+        Filter::parse((self.objects.kinds(), kind), namespace, selectors, permit)
     }
 
     /// The scale of an object.
@@ -147,7 +155,7 @@ impl<R: ObjectRegistry + NodeView> ObjectCalls<R> {
 }
 
 #[tonic::async_trait]
-impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
+impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCalls<O, N> {
     type WatchObjectsStream = ReceiverStream<Result<node::WatchObjectsResponse, Status>>;
 
     async fn list_kinds(
@@ -155,7 +163,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
         _request: Request<node::ListKindsRequest>,
     ) -> Result<Response<node::ListKindsResponse>, Status> {
         self.count("ListKinds", || {
-            let kinds = self.0.kinds().all().map(described).collect();
+            let kinds = self.objects.kinds().all().map(described).collect();
             Ok(node::ListKindsResponse { kinds })
         })
     }
@@ -166,7 +174,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
     ) -> Result<Response<node::DescribeKindResponse>, Status> {
         self.count("DescribeKind", || {
             let kind = self.kind(&request.into_inner().kind)?;
-            let descriptors = self.0.kinds().schema().descriptors_of(kind.message);
+            let descriptors = self.objects.kinds().schema().descriptors_of(kind.message);
             Ok(node::DescribeKindResponse {
                 message: kind.message.to_owned(),
                 descriptors: descriptors
@@ -187,7 +195,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
             };
-            let written = self.0.create_object(object, &by).await?;
+            let written = self.objects.create_object(object, &by).await?;
             Ok(node::CreateObjectResponse {
                 object: written.object.to_text(),
                 warnings: written.warnings,
@@ -208,7 +216,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
             };
-            let written = self.0.apply_object(object, &by).await?;
+            let written = self.objects.apply_object(object, &by).await?;
             let result = match (written.created, written.changed) {
                 (true, _) => apply_response::Result::Created,
                 (false, true) => apply_response::Result::Configured,
@@ -235,7 +243,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 None => permit,
             };
             let id = self.named(&permit, name)?;
-            let object = self.0.get_object(&id)?;
+            let object = self.objects.get_object(&id)?;
             Ok(node::GetObjectResponse {
                 object: object.to_text(),
             })
@@ -260,7 +268,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 pager: Pager::new(asked.limit, after),
                 filter: &filter,
             };
-            let listed = self.0.list_texts(place, &mut page)?;
+            let listed = self.objects.list_texts(place, &mut page)?;
             let list = node::ListObjectsResponse {
                 metadata: Some(page.pager.metadata(listed.version)),
                 items: listed.items,
@@ -287,7 +295,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             call.check_room()?;
             let (out, responses) = mpsc::channel(WATCH_BACKLOG);
-            let watch = Watch::new(ObjectFeed(self.0.clone()), filter, call, out);
+            let watch = Watch::new(ObjectFeed(self.objects.clone()), filter, call, out);
             tokio::spawn(watch.run(asked.resource_version));
             Ok(ReceiverStream::new(responses))
         })
@@ -302,7 +310,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
             let asked = request.get_ref();
             let object = self.read(&permit, &asked.object)?;
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.replace_object(object, &by).await?;
+            let written = self.objects.replace_object(object, &by).await?;
             Ok(node::ReplaceObjectResponse {
                 object: written.object.to_text(),
                 warnings: written.warnings,
@@ -335,7 +343,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 preconditions: preconditions(asked.preconditions),
             };
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.patch_object(&patch, &by).await?;
+            let written = self.objects.patch_object(&patch, &by).await?;
             Ok(node::PatchObjectResponse {
                 object: written.object.to_text(),
                 warnings: written.warnings,
@@ -352,7 +360,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
         self.count("GetScale", || {
             let permit = Permit::of(&request)?;
             let id = self.named(&permit, request.into_inner().name)?;
-            let scale = self.scale_of(&self.0.get_object(&id)?)?;
+            let scale = self.scale_of(&self.objects.get_object(&id)?)?;
             Ok(node::GetScaleResponse { scale: Some(scale) })
         })
     }
@@ -370,7 +378,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 preconditions: preconditions(asked.preconditions),
             };
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
-            let written = self.0.scale_object(&scale, &by).await?;
+            let written = self.objects.scale_object(&scale, &by).await?;
             let scale = self.scale_of(&written.object)?;
             Ok(node::SetScaleResponse { scale: Some(scale) })
         })
@@ -402,7 +410,7 @@ impl<R: ObjectRegistry + NodeView> ObjectService for ObjectCalls<R> {
                 grace_period_seconds: asked.grace_period_seconds,
             };
             let by = by_caller(asked.dry_run, "")?;
-            let written = self.0.delete_object(&delete, &by).await?;
+            let written = self.objects.delete_object(&delete, &by).await?;
             Ok(node::DeleteObjectResponse {
                 object: written.object.to_text(),
                 gone: written.gone,

@@ -61,9 +61,9 @@ pub(crate) trait Feed: Send + Sync + 'static {
 }
 
 /// Of `NodeService`.
-pub(crate) struct NodeFeed<R>(pub(crate) R);
+pub(crate) struct NodeFeed<O>(pub(crate) O);
 
-impl<R: GuestRegistry> Feed for NodeFeed<R> {
+impl<O: GuestRegistry> Feed for NodeFeed<O> {
     type Item = Object;
     type Response = WatchResponse;
 
@@ -99,9 +99,9 @@ fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
 }
 
 /// Of `ObjectService`.
-pub(crate) struct ObjectFeed<R>(pub(crate) R);
+pub(crate) struct ObjectFeed<O>(pub(crate) O);
 
-impl<R: ObjectRegistry> Feed for ObjectFeed<R> {
+impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
     type Item = ObjectText;
     type Response = WatchObjectsResponse;
 
