@@ -30,9 +30,9 @@ use self::probes::Probes;
 use self::spec::Spec;
 use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
-use crate::pods::Given;
+use crate::pods::{self, Given};
 use crate::traces::{Moment, StartTrace};
-use crate::{apply, clock, events, object, verbs};
+use crate::{clock, events, object, verbs};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -430,7 +430,10 @@ impl<H: Host> Actor<H> {
     /// Gives the guest its address of the pod network.
     fn address(&self, record: &mut Record, now: Timestamp) -> Result<Given, WriteError> {
         match &self.spec {
-            Some(spec) => self.agent.give_pod_address(&spec.vmi, record, now),
+            Some(spec) => {
+                let ledger_and_node = (&self.agent.store, &*self.agent.node);
+                pods::give_address(ledger_and_node, &spec.vmi, record, now)
+            }
             None => Ok(Given::Settled),
         }
     }
@@ -443,7 +446,7 @@ impl<H: Host> Actor<H> {
     ) -> Result<Record, StoreError> {
         let stored = self.agent.store.ledger.record(&self.uid)?;
         let record = stored.unwrap_or_else(|| {
-            let mut record = Record::new(apply::id(metadata), clock::now());
+            let mut record = Record::new(object::vmi_id(metadata), clock::now());
             record.orders = verbs::first_orders(object);
             record
         });

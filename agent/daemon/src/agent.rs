@@ -1,6 +1,5 @@
 //! What the agent's parts share.
 
-mod actors;
 mod spawn;
 
 use std::ops::Deref;
@@ -11,12 +10,12 @@ use agent_host::{FirmwareFinder, Host, KnownPaths, NodeFacts};
 use agent_plan::{CapacityRules, Record, Timestamp};
 use agent_store::{Ledger, StoreError};
 
-use self::actors::Actors;
+use crate::actors::Actors;
 use crate::control_plane::known::ControlPlanes;
 use crate::maintenance::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::node::Node;
-use crate::objects::recent::RecentChanges;
+use crate::objects::Objects;
 use crate::secrets::Secrets;
 use crate::store::Store;
 use crate::traces::handle::Traces;
@@ -41,14 +40,13 @@ impl<H> Deref for Agent<H> {
 /// The parts of the agent that its tasks share.
 pub(crate) struct Inner<H> {
     pub(crate) store: Store,
-    pub(crate) node: Node,
-    pub(crate) actors: Actors,
-    pub(crate) control_planes: ControlPlanes,
+    pub(crate) node: Arc<Node>,
+    pub(crate) actors: Arc<Actors>,
+    pub(crate) control_planes: Arc<ControlPlanes>,
     pub(crate) host: H,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) traces: Traces,
-    /// Changes that were handed to controllers.
-    pub(crate) recent: RecentChanges,
+    pub(crate) traces: Arc<Traces>,
+    pub(crate) objects: Objects,
 }
 
 impl<H: Host> Agent<H> {
@@ -63,18 +61,35 @@ impl<H: Host> Agent<H> {
     ) -> Result<Self, StoreError> {
         let metrics = Arc::new(Metrics::new());
         let keeper = Keeper::new(ledger.maintenance()?);
-        let node = Node::new(caps, facts, rules, known_paths, keeper);
+        let node = Arc::new(Node::new(caps, facts, rules, known_paths, keeper));
         let store = Store::new((ledger, secrets), node.name.clone(), Arc::clone(&metrics))?;
-        Ok(Self(Arc::new(Inner {
+        let actors = Arc::<Actors>::default();
+        let control_planes = Arc::<ControlPlanes>::default();
+        let traces = Arc::<Traces>::default();
+        let agent = Self(Arc::new(Inner {
+            objects: Objects::new(
+                store.clone(),
+                Arc::clone(&node),
+                Arc::clone(&actors),
+                Arc::clone(&control_planes),
+                Arc::clone(&traces),
+            ),
             store,
             node,
-            actors: Actors::default(),
-            control_planes: ControlPlanes::default(),
+            actors,
+            control_planes,
             host,
             metrics,
-            traces: Traces::default(),
-            recent: RecentChanges::default(),
-        })))
+            traces,
+        }));
+        // Actors hold the agent, and the ledger is closed when nothing holds it any more.
+        let held = Arc::downgrade(&agent.0);
+        agent.actors.start_by(move |target, uid| {
+            if let Some(inner) = held.upgrade() {
+                Self(inner).spawn(target, uid, false);
+            }
+        });
+        Ok(agent)
     }
 
     /// Ends a VMI's reservation, and wakes the VMIs that are next to get theirs.

@@ -167,11 +167,13 @@ impl<H: Host> Agent<H> {
                 if over.is_some_and(|lease| lease.left(&self.at(clock::boot_time())).is_none()) {
                     return Err(Refusal::later("its lease is over before it begins"));
                 }
-                self.apply_vmi(offered.apply()).map_err(Refusal::of_apply)?;
+                self.objects
+                    .apply_vmi(offered.apply())
+                    .map_err(Refusal::of_apply)?;
                 self.note_made(&offered.key)
             }
             Step::EndEarlier => {
-                self.delete(offered.delete_earlier()).await?;
+                self.objects.delete(offered.delete_earlier()).await?;
                 Err(Refusal::waiting())
             }
             Step::Await => Err(Refusal::waiting()),
@@ -270,7 +272,7 @@ impl<H: Host> Agent<H> {
             propagation: None,
             dry_run: false,
         };
-        match self.delete(delete).await {
+        match self.objects.delete(delete).await {
             Ok(_) | Err(ApiError::NotFound { .. }) => fenced,
             Err(error) => Err(error.into()),
         }

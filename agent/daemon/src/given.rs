@@ -10,13 +10,13 @@ use agent_domain::{
     AccessCredential, CloudInit, CloudInitData, ContainerDisk, ContainerImage, DataKind,
     DataVolume, DataVolumeSource, DiskSource, Propagation, Vmi,
 };
-use agent_host::{GuestCredentials, Host};
+use agent_host::GuestCredentials;
 use agent_objects::{ObjectId, data_of};
 use agent_plan::{Action, Failure, FailureClass};
 use agent_sources::{ApiError, ObjectRegistry};
 use proto_node::vmi::VirtualMachineInstance;
 
-use crate::agent::Agent;
+use crate::objects::Objects;
 
 /// The kubelet's reason, who pulls without it all the same; here it is waited for.
 const NO_PULL_SECRET: &str = "FailedToRetrieveImagePullSecret";
@@ -29,8 +29,8 @@ const NO_ANSWERS: &str =
     "Sysprep drive should contain autounattend.xml or unattend.xml but neither were found.";
 
 /// A VMI with what its volumes are given, for actions that need it.
-pub(crate) fn with_data<H: Host>(
-    agent: &Agent<H>,
+pub(crate) fn with_data(
+    objects: &Objects,
     action: &Action,
     object: &VirtualMachineInstance,
     mut vmi: Vmi,
@@ -40,7 +40,7 @@ pub(crate) fn with_data<H: Host>(
     }
     let namespace = vmi.namespace.to_string();
     let reader = Reader {
-        agent,
+        objects,
         namespace: &namespace,
     };
     let credentials = vmi.access_credentials.clone();
@@ -61,24 +61,24 @@ pub(crate) fn with_data<H: Host>(
 ///
 /// # Errors
 /// Which Secret is missing, or says nothing that can be read.
-pub(crate) fn fill_credentials<H: Host>(
-    agent: &Agent<H>,
+pub(crate) fn fill_credentials(
+    objects: &Objects,
     namespace: &str,
     disk: &mut ContainerDisk,
 ) -> Result<(), Failure> {
-    Reader { agent, namespace }.fill_credentials(disk)
+    Reader { objects, namespace }.fill_credentials(disk)
 }
 
 /// Keys and passwords that the agent in a guest is to set.
 ///
 /// # Errors
 /// Which Secret is missing.
-pub(crate) fn guest_credentials<H: Host>(
-    agent: &Agent<H>,
+pub(crate) fn guest_credentials(
+    objects: &Objects,
     namespace: &str,
     credentials: &[AccessCredential],
 ) -> Result<GuestCredentials, Failure> {
-    let reader = Reader { agent, namespace };
+    let reader = Reader { objects, namespace };
     let mut all = GuestCredentials::default();
     for credential in credentials {
         match &credential.propagation {
@@ -120,12 +120,12 @@ fn lines(data: BTreeMap<String, Vec<u8>>) -> Vec<String> {
 type Data = Option<BTreeMap<String, Vec<u8>>>;
 
 /// Reads objects of a VMI's namespace.
-struct Reader<'a, H> {
-    agent: &'a Agent<H>,
+struct Reader<'a> {
+    objects: &'a Objects,
     namespace: &'a str,
 }
 
-impl<H: Host> Reader<'_, H> {
+impl Reader<'_> {
     fn read(&self, kind: DataKind, name: &str) -> Result<Data, Failure> {
         let id = self.id(kind.name(), name);
         let failed = |why: String| {
@@ -136,7 +136,7 @@ impl<H: Host> Reader<'_, H> {
             );
             waits("FailedMount", message)
         };
-        match self.agent.get_object(&id) {
+        match self.objects.get_object(&id) {
             Ok(object) => match data_of(&object) {
                 Ok(data) => Ok(Some(data)),
                 Err(error) => Err(failed(error.to_string())),

@@ -32,7 +32,7 @@ impl<H: Host> ImageRegistry for Agent<H> {
             name: pull.image.clone(),
             errors,
         })?;
-        given::fill_credentials(self, &pull.namespace, &mut disk)
+        given::fill_credentials(&self.objects, &pull.namespace, &mut disk)
             .map_err(|failure| ApiError::Conflict(failure.message))?;
         let namespace: Namespace = pull
             .namespace

@@ -5,14 +5,13 @@
 #![warn(clippy::large_futures)]
 
 mod actor;
+mod actors;
 mod agent;
-mod apply;
 mod check_store;
 mod clock;
 mod config;
 mod connector;
 mod control_plane;
-mod delete;
 mod doctor;
 mod doors;
 mod durable;
@@ -28,7 +27,6 @@ mod heaps;
 mod hooks;
 mod image;
 mod images;
-mod instancetypes;
 mod lock;
 mod locked;
 mod logging;
@@ -45,7 +43,6 @@ mod orders;
 mod owner;
 mod paths;
 mod pods;
-mod registry;
 mod reload;
 mod reservations;
 mod resources;

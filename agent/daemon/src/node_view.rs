@@ -53,6 +53,11 @@ impl<H: Host> NodeView for Agent<H> {
 }
 
 impl<H: Host> Agent<H> {
+    /// Has the Node object say what this node is now.
+    pub(crate) fn publish_node(&self) {
+        self.objects.publish_node(|| self.node_facts());
+    }
+
     /// What is known of the node without asking anybody.
     pub(crate) fn node_facts(&self) -> Result<GetNodeInfoResponse, ApiError> {
         let caps = self.node.configured_caps();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use agent_plan::VmiId;
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::{ObjectKey, StoredObject};
 use prost::Message;
@@ -13,6 +14,9 @@ use sha2::{Digest, Sha256};
 
 /// KubeVirt's finalizer of a VMI: it goes when nothing of the guest is left on the node.
 pub(crate) const FINALIZER: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+
+/// KubeVirt's default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 /// The ledger's key of an object.
 pub(crate) fn key(target: &ObjectRef) -> ObjectKey {
@@ -30,6 +34,23 @@ pub(crate) fn check_uid(target: &ObjectRef, uid: &str, row: &StoredObject) -> Re
     }
     let text = format!("{:?} has uid {}, not {uid}", target.name, row.uid);
     Err(ApiError::Conflict(text))
+}
+
+/// The grace period of a VMI unless a request gives another.
+pub(crate) fn own_grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
+    vmi.spec
+        .as_ref()
+        .and_then(|spec| spec.termination_grace_period_seconds)
+        .unwrap_or(DEFAULT_GRACE_SECONDS)
+}
+
+/// Who a VMI is, for its record.
+pub(crate) fn vmi_id(metadata: &ObjectMeta) -> VmiId {
+    VmiId {
+        uid: metadata.uid.clone(),
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+    }
 }
 
 /// The row of a VMI.

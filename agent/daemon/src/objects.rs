@@ -1,23 +1,28 @@
-//! Objects of any kind, between the service, the controllers and the ledger.
+//! Objects of any kind, between the service, the controllers and the ledger. Nothing here asks the host.
 
+mod apply;
 mod attempts;
-pub(crate) mod companion;
+mod companion;
+mod delete;
 mod guests;
 mod inputs;
+mod instancetypes;
 mod machines;
-pub(crate) mod namespace;
+mod namespace;
 mod node;
-pub(crate) mod recent;
+mod recent;
+mod registry;
 mod repeated;
 mod rows;
 mod run;
 mod store;
 mod sweep;
-pub(crate) mod together;
-pub(crate) mod wait;
+mod together;
+mod wait;
 mod write;
 
-use agent_host::Host;
+use std::sync::Arc;
+
 use agent_objects::{Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
     ApiError, ChangeKind, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry,
@@ -27,16 +32,21 @@ use agent_store::{ObjectKey, Page, StoredObject};
 use prost::bytes::Bytes;
 use tracing::warn;
 
-use crate::agent::Agent;
+use self::recent::RecentChanges;
+use crate::actors::Actors;
+use crate::control_plane::known::ControlPlanes;
 use crate::error::store;
 use crate::events::About;
+use crate::node::Node;
+use crate::store::Store;
+use crate::traces::handle::Traces;
 use crate::{clock, events, object};
 
 /// Changes that a watch reads in one go: each may be as large as an object.
 const WATCHED: usize = 16;
 
 /// What a watch reads in one go of what is there when it begins.
-pub(crate) const PAGE: Page = Page {
+const PAGE: Page = Page {
     objects: 64,
     bytes: 256 << 10,
 };
@@ -44,7 +54,38 @@ pub(crate) const PAGE: Page = Page {
 /// Changes that are looked at in one go.
 const CHANGES: usize = 256;
 
-impl<H: Host> ObjectRegistry for Agent<H> {
+/// The service of objects. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    store: Store,
+    node: Arc<Node>,
+    actors: Arc<Actors>,
+    control_planes: Arc<ControlPlanes>,
+    traces: Arc<Traces>,
+    /// Changes that were handed to controllers.
+    recent: Arc<RecentChanges>,
+}
+
+impl Objects {
+    pub(crate) fn new(
+        store: Store,
+        node: Arc<Node>,
+        actors: Arc<Actors>,
+        control_planes: Arc<ControlPlanes>,
+        traces: Arc<Traces>,
+    ) -> Self {
+        Self {
+            store,
+            node,
+            actors,
+            control_planes,
+            traces,
+            recent: Arc::default(),
+        }
+    }
+}
+
+impl ObjectRegistry for Objects {
     fn kinds(&self) -> &'static Kinds {
         Kinds::this_release()
     }
@@ -174,7 +215,7 @@ impl<H: Host> ObjectRegistry for Agent<H> {
     }
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     fn texts(
         &self,
         kind: &'static ObjectKind,

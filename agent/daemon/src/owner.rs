@@ -1,11 +1,8 @@
 //! Every object has one owner; another who would change it is refused with the owner's name.
 
 use agent_domain::{Owner, SOURCE_ANNOTATION};
-use agent_host::Host;
 use agent_sources::ApiError;
 use proto_node::meta::ObjectMeta;
-
-use crate::agent::Agent;
 
 /// Annotations with this beginning are the agent's and its sources'; a write by others neither sets nor drops them.
 pub(crate) const OWN_ANNOTATIONS: &str = "kvmlet.io/";
@@ -44,26 +41,23 @@ fn refusal(kind: &str, present: &ObjectMeta, owner: &Owner) -> ApiError {
     ))
 }
 
-impl<H: Host> Agent<H> {
-    /// Refuses a deletion by another than the owner. Objects of a control plane that this node no longer has
-    /// belong to nobody.
-    ///
-    /// # Errors
-    /// [`ApiError::Conflict`].
-    pub(crate) fn check_delete(
-        &self,
-        kind: &str,
-        present: &ObjectMeta,
-        by: &Owner,
-    ) -> Result<(), ApiError> {
-        let owner = Owner::of(&present.annotations);
-        let is_abandoned = matches!(&owner, Owner::ControlPlane { name }
-            if self.control_planes.name.get().map(String::as_str) != Some(name.as_str()));
-        if is_abandoned || owner.allows_delete_by(by) {
-            Ok(())
-        } else {
-            Err(refusal(kind, present, &owner))
-        }
+/// Refuses a deletion by another than the owner. Objects of a control plane that this node no longer has, since it dials another
+/// one or none, belong to nobody.
+///
+/// # Errors
+/// [`ApiError::Conflict`].
+pub(crate) fn check_delete(
+    (kind, present): (&str, &ObjectMeta),
+    by: &Owner,
+    control_plane: Option<&str>,
+) -> Result<(), ApiError> {
+    let owner = Owner::of(&present.annotations);
+    let is_abandoned = matches!(&owner, Owner::ControlPlane { name }
+        if control_plane != Some(name.as_str()));
+    if is_abandoned || owner.allows_delete_by(by) {
+        Ok(())
+    } else {
+        Err(refusal(kind, present, &owner))
     }
 }
 

@@ -13,7 +13,7 @@ use agent_domain::{
     Admitted, Boot, ContainerImage, DiskSource, FieldError, ImageLocation, KernelBoot, PathRecord,
     PathRecords, PathRefusal, PathRules, Rule, Vmi,
 };
-use agent_host::{Host, KnownPaths};
+use agent_host::KnownPaths;
 use agent_sources::{ApiError, Kind};
 use agent_store::{Ledger, StoreError, Transaction};
 use anyhow::Context;
@@ -21,7 +21,6 @@ use proto_node::object::VMI_KIND;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{info, warn};
 
-use crate::agent::Agent;
 use crate::error::WriteError;
 use crate::object;
 
@@ -322,15 +321,6 @@ fn refused(name: &str, message: String, way_out: String) -> WriteError {
         name: name.to_owned(),
         errors: vec![error],
     })
-}
-
-impl<H: Host> Agent<H> {
-    /// Has what was claimed count from now on.
-    pub(crate) fn remember_paths(&self, claimed: PathRecords) {
-        for (path, record) in claimed {
-            self.node.known_paths.insert(path, record);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 
 use agent_domain::{PodPool, Vmi};
-use agent_host::Host;
 use agent_plan::{PodAddress, PodLease, Record, Timestamp, free_address, is_of_pool, pool_size};
 use agent_sources::Kind;
 use agent_store::{ObjectKey, StoreError, Transaction};
 
-use crate::agent::Agent;
 use crate::error::WriteError;
+use crate::node::Node;
+use crate::store::Store;
 
 /// Kinds whose names keep addresses: what runs, and what is to run again.
 const HOLDERS: [&str; 2] = [Kind::VirtualMachineInstance.as_str(), "VirtualMachine"];
@@ -35,51 +35,47 @@ impl Given {
     }
 }
 
-impl<H: Host> Agent<H> {
-    /// Gives the VMI of a record its address of the pod network, if it needs one and has none. A name that has a lease, and one
-    /// for which there is certainly a free address, cost no transaction of their own: a guest's start would wait for it.
-    pub(crate) fn give_pod_address(
-        &self,
-        vmi: &Vmi,
-        record: &mut Record,
-        now: Timestamp,
-    ) -> Result<Given, WriteError> {
-        if vmi.pod_interface().is_none() || record.report.end.is_some() {
-            return Ok(Given::Settled);
-        }
-        // Without a pool the host says what is missing.
-        let Some(pool) = self.node.configured_caps().pod_network else {
-            return Ok(Given::Settled);
-        };
-        let has_one = record.allocations.pod.is_some_and(|address| {
-            // A guest that was started keeps what it has, whatever the configuration says now.
-            let is_as_now =
-                is_of_pool(&pool, address) && PodAddress::of(&pool, address.v4) == address;
-            record.launches.present().is_some() || is_as_now
-        });
-        if has_one {
-            return Ok(Given::Settled);
-        }
-        let id = record.id.clone();
-        let (present, leases) = self.store.ledger.pod_lease(&id.namespace, &id.name)?;
-        if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
-            record.allocations.pod = Some(kept.address);
-            return Ok(Given::Settled);
-        }
-        if leases < u64::from(pool_size(&pool)) {
-            return Ok(Given::WithRecord(pool));
-        }
-        let given = self
-            .store
-            .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
-        Ok(match given {
-            Ok(address) => {
-                record.allocations.pod = Some(address);
-                Given::Settled
-            }
-            Err(why) => Given::Waits(why),
-        })
+/// Gives the VMI of a record its address of the pod network, if it needs one and has none. A name that has a lease, and one
+/// for which there is certainly a free address, cost no transaction of their own: a guest's start would wait for it.
+pub(crate) fn give_address(
+    (store, node): (&Store, &Node),
+    vmi: &Vmi,
+    record: &mut Record,
+    now: Timestamp,
+) -> Result<Given, WriteError> {
+    if vmi.pod_interface().is_none() || record.report.end.is_some() {
+        return Ok(Given::Settled);
     }
+    // Without a pool the host says what is missing.
+    let Some(pool) = node.configured_caps().pod_network else {
+        return Ok(Given::Settled);
+    };
+    let has_one = record.allocations.pod.is_some_and(|address| {
+        // A guest that was started keeps what it has, whatever the configuration says now.
+        let is_as_now = is_of_pool(&pool, address) && PodAddress::of(&pool, address.v4) == address;
+        record.launches.present().is_some() || is_as_now
+    });
+    if has_one {
+        return Ok(Given::Settled);
+    }
+    let id = record.id.clone();
+    let (present, leases) = store.ledger.pod_lease(&id.namespace, &id.name)?;
+    if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
+        record.allocations.pod = Some(kept.address);
+        return Ok(Given::Settled);
+    }
+    if leases < u64::from(pool_size(&pool)) {
+        return Ok(Given::WithRecord(pool));
+    }
+    let given = store
+        .write(|transaction| Ok(lease(transaction, &pool, (&id.namespace, &id.name), now)?))?;
+    Ok(match given {
+        Ok(address) => {
+            record.allocations.pod = Some(address);
+            Given::Settled
+        }
+        Err(why) => Given::Waits(why),
+    })
 }
 
 /// Leases the address of a record in the transaction that stores it. `false`: all have been taken meanwhile.

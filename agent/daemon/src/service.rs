@@ -19,6 +19,7 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::connector::connector;
 use crate::logging::LevelSwitch;
+use crate::objects::Objects;
 use crate::reload::Reloader;
 use crate::secrets::Secrets;
 use crate::{doors, facts, lock, metrics, paths, watchdog};
@@ -44,11 +45,13 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let mut ends = Ends::new()?;
     let control_plane = control_plane(&agent, &config)?;
     agent.settle_assignments()?;
-    agent.install_common(config.instancetypes.common())?;
+    agent
+        .objects
+        .install_common(config.instancetypes.common())?;
     agent.publish_node();
     let adopted = agent.adopt_all()?;
     let services = Services {
-        objects: agent.clone(),
+        objects: agent.objects.clone(),
         guests: agent.clone(),
         node: agent.clone(),
     };
@@ -57,7 +60,8 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         let shutdown = stopped(agent.actors.stopping());
         tokio::spawn(metrics::http::serve(agent.clone(), endpoint, shutdown))
     });
-    let source = ManifestSource::new(agent.clone(), agent.clone(), config.manifest_dir.clone());
+    let directory = config.manifest_dir.clone();
+    let source = ManifestSource::new(agent.objects.clone(), agent.clone(), directory);
     let source = tokio::spawn(source.run(stopped(agent.actors.stopping())));
     let keepers = keep(&agent);
     let control_plane =
@@ -115,7 +119,7 @@ fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 4] {
     [
         tokio::spawn(agent.clone().run_leases(stopped())),
         tokio::spawn(agent.clone().run_drains(stopped())),
-        tokio::spawn(agent.clone().run_controllers(stopped())),
+        tokio::spawn(agent.objects.clone().run_controllers(stopped())),
         tokio::spawn(keep_rules(agent.clone(), stopped())),
     ]
 }
@@ -218,7 +222,7 @@ impl Ends {
 }
 
 /// The client of a control plane.
-type NodeClient = ControlPlane<Agent<LinuxHost>, Agent<LinuxHost>, Agent<LinuxHost>>;
+type NodeClient = ControlPlane<Objects, Agent<LinuxHost>, Agent<LinuxHost>>;
 
 /// The client of the control plane, if the node has one.
 fn control_plane(agent: &Agent<LinuxHost>, config: &Config) -> anyhow::Result<Option<NodeClient>> {
@@ -231,7 +235,7 @@ fn control_plane(agent: &Agent<LinuxHost>, config: &Config) -> anyhow::Result<Op
         .get_or_init(|| settings.name.clone());
     info!(control_plane = name, "dialling");
     let services = ControlPlaneServices {
-        objects: agent.clone(),
+        objects: agent.objects.clone(),
         node: agent.clone(),
         assignments: agent.clone(),
     };

@@ -12,7 +12,6 @@ use proto_node::vmi::VirtualMachineInstance;
 use tracing::info;
 
 use crate::agent::Agent;
-use crate::delete::own_grace_seconds;
 use crate::error::{WriteError, store};
 use crate::{clock, events, object, orders};
 
@@ -163,7 +162,9 @@ fn judge(
         Verb::Stop {
             grace_period_seconds,
         } => Order::Stop {
-            grace: Millis::from_secs(grace_period_seconds.unwrap_or(own_grace_seconds(&vmi))),
+            grace: Millis::from_secs(
+                grace_period_seconds.unwrap_or(object::own_grace_seconds(&vmi)),
+            ),
         },
     };
     order(record, asked, now)

@@ -31,7 +31,8 @@ impl<H: Host> Actor<H> {
         let mut task = tokio::spawn(async move {
             let node_hooks = agent.node.hooks();
             let asked = hooks::before(&carried_out, &node_hooks, &object, &vmi).await;
-            let given = asked.and_then(|vmi| given::with_data(&agent, &carried_out, &object, vmi));
+            let given =
+                asked.and_then(|vmi| given::with_data(&agent.objects, &carried_out, &object, vmi));
             let asked = match given {
                 Ok(vmi) => {
                     let known = (&object, &record.allocations.pci);

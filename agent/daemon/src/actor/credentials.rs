@@ -99,7 +99,8 @@ impl<H: Host> Setter<H> {
     async fn set_on_and_on(&self, asked: Asked) {
         let mut has: Option<(GuestCredentials, Instant)> = None;
         loop {
-            match given::guest_credentials(&self.agent, &self.namespace, &self.credentials) {
+            match given::guest_credentials(&self.agent.objects, &self.namespace, &self.credentials)
+            {
                 Err(failure) => {
                     has = None;
                     self.say(CredentialsSync::Failed {

@@ -68,7 +68,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// Starts the actor of a VMI.
-    pub(crate) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
+    pub(super) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
         let wake = self.actors.enter(uid);
         let span =
             info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);

@@ -16,3 +16,10 @@ pub(crate) struct ControlPlanes {
     /// A lease was granted, renewed or taken back.
     pub(super) leases_changed: Notify,
 }
+
+impl ControlPlanes {
+    /// The name of the one that this node dials.
+    pub(crate) fn dialled(&self) -> Option<&str> {
+        self.name.get().map(String::as_str)
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use agent_host::Host;
 use agent_objects::{Object, data_of};
 use agent_plan::Failure;
 use agent_sources::{ApiError, ObjectRegistry};
@@ -15,14 +14,14 @@ const ACCOUNT: &str = "kubernetes.io/service-account.name";
 /// What a pod finds in `/var/run/secrets/kubernetes.io/serviceaccount`.
 const FILES: [&str; 3] = ["ca.crt", "namespace", "token"];
 
-impl<H: Host> Reader<'_, H> {
+impl Reader<'_> {
     /// The files of a service account's volume.
     pub(super) fn token_of(&self, account: &str) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
         let failed = |error: ApiError| {
             let message = format!("service account {account:?} cannot be read: {error}");
             waits("FailedMount", message)
         };
-        match self.agent.get_object(&self.id("ServiceAccount", account)) {
+        match self.objects.get_object(&self.id("ServiceAccount", account)) {
             Ok(_) => {}
             Err(ApiError::NotFound { .. }) => {
                 let message = format!("serviceaccount {account:?} not found");
@@ -30,7 +29,7 @@ impl<H: Host> Reader<'_, H> {
             }
             Err(error) => return Err(failed(error)),
         }
-        let secrets = self.agent.list_objects("Secret").map_err(failed)?;
+        let secrets = self.objects.list_objects("Secret").map_err(failed)?;
         let mut tokens: Vec<&Object> = secrets
             .items
             .iter()

@@ -18,7 +18,6 @@ use proto_node::vmi::VirtualMachineInstance;
 use tracing::{error, info};
 
 use crate::agent::Agent;
-use crate::delete::own_grace_seconds;
 use crate::error::{WriteError, store};
 use crate::{clock, events, object, orders};
 
@@ -59,7 +58,7 @@ impl Guest {
 
     /// How long it has to shut itself down unless somebody says otherwise.
     pub(super) fn own_grace(&self) -> Millis {
-        Millis::from_secs(own_grace_seconds(&self.vmi))
+        Millis::from_secs(object::own_grace_seconds(&self.vmi))
     }
 
     /// `evacuationNodeName` names this node: its controller has been asked to move it, or to let it end.

@@ -1,21 +1,19 @@
 //! Writes of VMIs: a new one goes the way of all VMIs, to admission, record and actor.
 
 use agent_domain::Vmi;
-use agent_host::Host;
 use agent_objects::{Admission, Object, ObjectKind, Part, Refusal, applied};
 use agent_sources::{ApiError, Apply, CallerTrace, ObjectWritten, WriteBy};
 use proto_node::vmi::VirtualMachineInstance;
 use proto_node::{from_json, to_json};
 
+use super::apply::{fill_in, goes_first};
 use super::attempts::{ATTEMPTS, changed_too_often};
 use super::companion::Companion;
-use super::{key, kind_of, not_found, refused};
-use crate::agent::Agent;
-use crate::apply::{fill_in, goes_first};
+use super::{Objects, key, kind_of, not_found, refused};
 use crate::error::store;
 use crate::object;
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Makes a VMI, or changes it by a three-way merge.
     pub(super) async fn apply_guest(
         &self,

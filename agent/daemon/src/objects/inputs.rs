@@ -3,13 +3,11 @@
 
 use std::cell::RefCell;
 
-use agent_host::Host;
 use agent_objects::{Object, ObjectId};
 use agent_sources::ApiError;
 use agent_store::{ObjectKey, StoreError, Transaction};
 
-use super::{key, kind_of};
-use crate::agent::Agent;
+use super::{Objects, key, kind_of};
 use crate::error::store;
 
 /// Objects that were looked at, and their versions; none of those that were not there.
@@ -35,16 +33,16 @@ impl Inputs {
 }
 
 /// Finds what an object names, and notes what was found.
-pub(super) struct Finder<'a, H> {
-    agent: &'a Agent<H>,
+pub(super) struct Finder<'a> {
+    objects: &'a Objects,
     inputs: RefCell<Inputs>,
     failed: RefCell<Option<ApiError>>,
 }
 
-impl<'a, H: Host> Finder<'a, H> {
-    pub(super) fn new(agent: &'a Agent<H>) -> Self {
+impl<'a> Finder<'a> {
+    pub(super) fn new(objects: &'a Objects) -> Self {
         Self {
-            agent,
+            objects,
             inputs: RefCell::default(),
             failed: RefCell::default(),
         }
@@ -64,10 +62,10 @@ impl<'a, H: Host> Finder<'a, H> {
     fn look(&self, id: &ObjectId) -> Result<Option<Object>, ApiError> {
         let kind = kind_of(&id.kind)?;
         let key = key(id);
-        let row = self.agent.store.ledger.object(&key).map_err(store)?;
+        let row = self.objects.store.ledger.object(&key).map_err(store)?;
         let version = row.as_ref().map(|row| row.resource_version);
         self.inputs.borrow_mut().0.push((key, version));
-        row.map(|row| self.agent.read(kind, &row)).transpose()
+        row.map(|row| self.objects.read(kind, &row)).transpose()
     }
 
     /// What was looked at.

@@ -1,6 +1,5 @@
 //! Starting, stopping and restarting VirtualMachines.
 
-use agent_host::Host;
 use agent_objects::{
     MachineWish, Object, ObjectId, Preconditions, Unfit, change_state, controller_of,
 };
@@ -8,8 +7,8 @@ use agent_sources::{
     ApiError, Delete, Kind, MachineRegistry, ObjectPatch, ObjectRef, ObjectRegistry, WriteBy,
 };
 
+use super::Objects;
 use super::wait::wait;
-use crate::agent::Agent;
 
 /// Kind of machines.
 const MACHINE: &str = "VirtualMachine";
@@ -17,7 +16,7 @@ const MACHINE: &str = "VirtualMachine";
 /// How often a change is tried again that somebody else's came before.
 const ATTEMPTS: usize = 5;
 
-impl<H: Host> MachineRegistry for Agent<H> {
+impl MachineRegistry for Objects {
     fn change_machine(
         &self,
         (namespace, name): (&str, &str),
@@ -45,7 +44,7 @@ impl<H: Host> MachineRegistry for Agent<H> {
     }
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Changes a machine; nothing when it changed since it was read.
     fn change_once(
         &self,

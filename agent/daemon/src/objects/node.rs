@@ -1,18 +1,16 @@
 //! The Node object: what this node is, for whoever reads objects.
 
 use agent_domain::Owner;
-use agent_host::Host;
 use agent_objects::{Object, ObjectId, ObjectKind, Part, Written};
 use agent_sources::{ApiError, ObjectRegistry, WriteBy};
-use proto_node::node::NodeResources;
+use proto_node::node::{GetNodeInfoResponse, NodeResources};
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
 use super::inputs::Inputs;
-use super::kind_of;
 use super::wait::wait;
 use super::write::Decision;
-use crate::agent::Agent;
+use super::{Objects, kind_of};
 use crate::{clock, facts};
 
 const KIND: &str = "Node";
@@ -25,23 +23,29 @@ struct NodeCondition {
     message: String,
 }
 
-impl<H: Host> Agent<H> {
-    /// Has the Node object say what this node is now. Nobody's guest depends on it, so a failure is logged and the agent
-    /// goes on.
-    pub(crate) fn publish_node(&self) {
-        if let Err(error) = self.try_publish() {
+impl Objects {
+    /// Has the Node object say what this node is now, by what it says of itself (`info`). Nobody's guest depends on it, so a
+    /// failure is logged and the agent goes on.
+    pub(crate) fn publish_node(
+        &self,
+        info: impl Fn() -> Result<GetNodeInfoResponse, ApiError> + Send + Sync,
+    ) {
+        if let Err(error) = self.try_publish(info) {
             warn!(%error, "the Node object stays as it was");
         }
     }
 
-    fn try_publish(&self) -> Result<(), ApiError> {
+    fn try_publish(
+        &self,
+        info: impl Fn() -> Result<GetNodeInfoResponse, ApiError> + Send + Sync,
+    ) -> Result<(), ApiError> {
         let kind = kind_of(KIND)?;
         let name = self.node.name.clone();
         let (id, by) = (id_of(&name), own());
         let published = self.change(kind, (&id, Part::Main), &by, |present| {
             let created = present.is_none();
             Ok(Decision {
-                written: Written::Changed(self.node_object(kind, &name, present)?),
+                written: Written::Changed(self.node_object(kind, info()?, present)?),
                 created,
                 warnings: Vec::new(),
                 inputs: Inputs::default(),
@@ -69,10 +73,10 @@ impl<H: Host> Agent<H> {
     fn node_object(
         &self,
         kind: &ObjectKind,
-        name: &str,
+        info: GetNodeInfoResponse,
         present: Option<Object>,
     ) -> Result<Object, ApiError> {
-        let info = self.node_facts()?;
+        let name = &self.node.name;
         let mut object = match present {
             Some(present) => present,
             None => self.new_object(kind, bare(kind, name))?,

@@ -1,14 +1,12 @@
 //! A creation that was asked for before, by the same idempotency key.
 
-use agent_host::Host;
 use agent_objects::{Object, ObjectId, ObjectKind};
 use agent_sources::{ApiError, ObjectWritten, WriteBy};
 
-use super::{key, kind_of};
-use crate::agent::Agent;
+use super::{Objects, key, kind_of};
 use crate::error::store;
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// The answer to a request that was answered before: the object as it is now.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use agent_host::Host;
 use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer, set_live};
 use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
 use agent_store::{Sealed, ShownObject, StoredObject};
@@ -13,8 +12,7 @@ use proto_node::vmi::VirtualMachineInstance;
 use serde::Serializer;
 use sha2::{Digest, Sha256};
 
-use super::refused;
-use crate::agent::Agent;
+use super::{Objects, refused};
 use crate::error::WriteError;
 use crate::object;
 use crate::secrets::{ObjectIdentity, SealError};
@@ -27,7 +25,7 @@ pub(super) enum Extent {
     Head,
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// The object of a row, and how much of it: where the head is enough, what cannot be decrypted is left out.
     pub(super) fn read_as_far(
         &self,

@@ -5,15 +5,14 @@ use std::time::{Duration, Instant};
 
 use agent_controllers::virtual_machine::Moment;
 use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError, VirtualMachines};
-use agent_host::Host;
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
 use agent_store::{ObjectKey, StoredObject};
 use proto_node::meta::ObjectMeta;
 use tracing::{error, info, warn};
 
+use super::Objects;
 use super::sweep::{Sweep, Swept};
-use crate::agent::Agent;
 use crate::error::{WriteError, store};
 use crate::events::About;
 use crate::{clock, events, object};
@@ -83,7 +82,7 @@ impl FirstPass {
     }
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Runs until `shutdown` is done.
     pub(crate) async fn run_controllers(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use agent_controllers::{Change, ChangeKind, Listed, ObjectStore, StoreError};
 use agent_domain::Owner;
-use agent_host::Host;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation, Writer};
 use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
 use serde_json::Value;
 
 use super::wait::wait;
-use super::{CHANGES, id, key, kind_of, not_found};
-use crate::agent::Agent;
+use super::{CHANGES, Objects, id, key, kind_of, not_found};
 use crate::error::store;
 use crate::object;
 
@@ -23,7 +21,7 @@ pub(super) const CONTROLLER: WriteBy = WriteBy {
     manager: String::new(),
 };
 
-impl<H: Host> ObjectStore for Agent<H> {
+impl ObjectStore for Objects {
     fn get(&self, id: &ObjectId) -> Result<Option<Object>, StoreError> {
         match self.get_object(id) {
             Ok(object) => Ok(Some(object)),

@@ -1,7 +1,6 @@
 //! Objects that are stored in one transaction: a start of a machine waits for one sync, and a machine is never without the
 //! copies of its instance type and preference.
 
-use agent_host::Host;
 use agent_objects::{
     Manager, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Writer, Written,
     controller_of, delete, manage, update,
@@ -16,8 +15,7 @@ use super::rows::Extent;
 use super::store::CONTROLLER;
 use super::wait::wait;
 use super::write::{Decision, agent_only};
-use super::{key, kind_of, refused};
-use crate::agent::Agent;
+use super::{Objects, key, kind_of, refused};
 use crate::error::WriteError;
 use crate::{clock, owner};
 
@@ -32,7 +30,7 @@ pub(crate) enum Wish {
     Remove(Object),
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Carries out writes of objects in no namespace, and what is to be noted of them; all or none. Nobody else writes
     /// meanwhile.
     pub(crate) fn change_together(

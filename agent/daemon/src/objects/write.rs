@@ -1,7 +1,6 @@
 //! Writes of objects of any kind: what is decided by [`agent_objects`] is stored in one transaction.
 
 use agent_domain::name_suffix;
-use agent_host::Host;
 use agent_objects::{
     AdmitContext, Given, Kinds, Manager, Object, ObjectId, ObjectKind, Part, Writer, Written,
     applied, create, delete, manage, patched, update,
@@ -19,8 +18,7 @@ use super::guests::{in_stored_form, legible};
 use super::inputs::Inputs;
 use super::namespace::{self, check_open};
 use super::rows::Extent;
-use super::{key, kind_of, not_found, refused};
-use crate::agent::Agent;
+use super::{Objects, key, kind_of, not_found, refused};
 use crate::clock;
 use crate::error::{WriteError, store};
 use crate::generated_name::Attempts;
@@ -51,7 +49,7 @@ struct Decided {
     companions: Vec<Companion>,
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     pub(super) async fn create_any(
         &self,
         mut object: Object,
@@ -202,7 +200,8 @@ impl<H: Host> Agent<H> {
         let object = (&wanted.id, Part::Main, Extent::Head);
         self.change_as_far(kind, object, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
-            self.check_delete(kind.kind, &present.metadata, &by.owner)?;
+            let control_plane = self.control_planes.dialled();
+            owner::check_delete((kind.kind, &present.metadata), &by.owner, control_plane)?;
             let now = clock::rfc3339(clock::now());
             let how = (&wanted.preconditions, wanted.propagation);
             let written = delete(kind, &present, how, &now);
@@ -409,9 +408,9 @@ impl<H: Host> Agent<H> {
                 idempotency_key: by.idempotency_key.clone(),
                 companions,
             };
-            let agent = self.clone();
+            let objects = self.clone();
             let store = move |transaction: &mut Transaction<'_>| {
-                agent.store_decided(transaction, &wanted, (decision, present))
+                objects.store_decided(transaction, &wanted, (decision, present))
             };
             let woken = self.clone();
             let wake = move |written: &Option<ObjectWritten>| {

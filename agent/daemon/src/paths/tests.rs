@@ -60,7 +60,7 @@ impl Fixture {
         });
         let vmi: VirtualMachineInstance = from_node(&Node::from(manifest)).expect("a VMI");
         let metadata = object::metadata(&vmi);
-        let id = crate::apply::id(&metadata);
+        let id = crate::object::vmi_id(&metadata);
         self.ledger
             .write::<_, StoreError, _>(|transaction| {
                 transaction.begin_record(&Record::new(id, Timestamp(0)))?;

@@ -158,21 +158,6 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "what has an actor",
     ),
     (
-        "agent/daemon/src/apply.rs",
-        &["VirtualMachineInstance"],
-        "the path of guests",
-    ),
-    (
-        "agent/daemon/src/apply/decision.rs",
-        &["VirtualMachineInstance"],
-        "the path of guests",
-    ),
-    (
-        "agent/daemon/src/apply/repeated.rs",
-        &["VirtualMachineInstance"],
-        "the path of guests",
-    ),
-    (
         "agent/daemon/src/control_plane/offer.rs",
         &["VirtualMachineInstance"],
         "what control planes offer",
@@ -189,14 +174,6 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "what a volume names",
     ),
     (
-        "agent/daemon/src/instancetypes.rs",
-        &[
-            "VirtualMachineClusterInstancetype",
-            "VirtualMachineClusterPreference",
-        ],
-        "those that are there from the start",
-    ),
-    (
         "agent/daemon/src/maintenance.rs",
         &["VirtualMachineInstance"],
         "what a drain ends",
@@ -210,6 +187,29 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "agent/daemon/src/object.rs",
         &["Event", "VirtualMachineInstance"],
         "the kinds with calls of their own",
+    ),
+    (
+        "agent/daemon/src/objects/apply.rs",
+        &["VirtualMachineInstance"],
+        "the path of guests",
+    ),
+    (
+        "agent/daemon/src/objects/apply/decision.rs",
+        &["VirtualMachineInstance"],
+        "the path of guests",
+    ),
+    (
+        "agent/daemon/src/objects/apply/repeated.rs",
+        &["VirtualMachineInstance"],
+        "the path of guests",
+    ),
+    (
+        "agent/daemon/src/objects/instancetypes.rs",
+        &[
+            "VirtualMachineClusterInstancetype",
+            "VirtualMachineClusterPreference",
+        ],
+        "those that are there from the start",
     ),
     (
         "agent/daemon/src/objects/machines.rs",

@@ -13,7 +13,7 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use super::super::text::{Format, render};
 use super::*;
-use crate::{apply, object};
+use crate::object;
 
 const MANIFEST: &str = r#"
 apiVersion: kubevirt.io/v1
@@ -39,7 +39,7 @@ spec:
 fn guest(usage: Option<Usage>) -> Guest {
     let object: VirtualMachineInstance = MANIFEST.parse().unwrap();
     let vmi = Vmi::restore(object.clone()).unwrap().vmi;
-    let record = Record::new(apply::id(&object::metadata(&object)), Timestamp(0));
+    let record = Record::new(object::vmi_id(&object::metadata(&object)), Timestamp(0));
     Guest {
         object,
         record,

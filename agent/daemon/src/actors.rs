@@ -2,23 +2,41 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use agent_host::Wake;
+use agent_sources::ObjectRef;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::locked::locked;
 
+/// Starts the actor of a VMI, by its name and uid.
+type Start = Box<dyn Fn(&ObjectRef, &str) + Send + Sync>;
+
 /// Those that follow one VMI each, and whether they are to end.
 #[derive(Default)]
 pub(crate) struct Actors {
+    /// What makes an actor: who accepts a VMI knows no host.
+    start: OnceLock<Start>,
     wakes: Mutex<HashMap<String, Wake>>,
     tasks: Mutex<JoinSet<()>>,
     stopping: watch::Sender<bool>,
 }
 
 impl Actors {
+    /// Has actors of VMIs that are accepted from now on be started by `start`, which is given once.
+    pub(crate) fn start_by(&self, start: impl Fn(&ObjectRef, &str) + Send + Sync + 'static) {
+        self.start.get_or_init(|| Box::new(start));
+    }
+
+    /// Starts the actor of a VMI that was just accepted.
+    pub(crate) fn begin(&self, target: &ObjectRef, uid: &str) {
+        if let Some(start) = self.start.get() {
+            start(target, uid);
+        }
+    }
+
     /// How many VMIs have an actor.
     pub(crate) fn count(&self) -> usize {
         locked(&self.wakes).len()
@@ -55,19 +73,19 @@ impl Actors {
     }
 
     /// Takes the actor of a VMI in. Returns what wakes it.
-    pub(super) fn enter(&self, uid: &str) -> Wake {
+    pub(crate) fn enter(&self, uid: &str) -> Wake {
         let wake = Wake::default();
         locked(&self.wakes).insert(uid.to_owned(), Arc::clone(&wake));
         wake
     }
 
     /// Forgets the actor of a VMI.
-    pub(super) fn leave(&self, uid: &str) {
+    pub(crate) fn leave(&self, uid: &str) {
         locked(&self.wakes).remove(uid);
     }
 
     /// Runs an actor.
-    pub(super) fn run(&self, actor: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn run(&self, actor: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = locked(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(actor);

@@ -4,13 +4,12 @@
 mod plan;
 
 use agent_domain::CommonRelease;
-use agent_host::Host;
 use agent_objects::{Kinds, Object};
 use agent_sources::{ApiError, ObjectRegistry};
 use serde_json::Value;
 
 use self::plan::{Plan, plan};
-use crate::agent::Agent;
+use super::Objects;
 use crate::error::store;
 
 const KINDS: [&str; 2] = [
@@ -18,7 +17,7 @@ const KINDS: [&str; 2] = [
     "VirtualMachineClusterPreference",
 ];
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Has the node have those of a release; others that it was given before go. Nothing may be served yet.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! VMIs and events, as sources see them.
 
-use agent_host::Host;
 use agent_sources::{
     ApiError, Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed,
     ObjectRef,
@@ -10,12 +9,11 @@ use proto_node::node::Object;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::agent::Agent;
+use super::{Objects, PAGE};
 use crate::error::store;
-use crate::objects::PAGE;
 use crate::{clock, events, object};
 
-impl<H: Host> GuestRegistry for Agent<H> {
+impl GuestRegistry for Objects {
     async fn apply(&self, apply: Apply) -> Result<Applied, ApiError> {
         self.apply_vmi(apply)
     }

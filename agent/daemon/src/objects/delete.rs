@@ -1,6 +1,5 @@
 //! Deleting objects: a VMI is marked, its actor does the rest.
 
-use agent_host::Host;
 use agent_objects::propagate;
 use agent_plan::Timestamp;
 use agent_sources::{ApiError, Delete, Deleted};
@@ -8,15 +7,11 @@ use agent_store::StoredObject;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::Object;
 use proto_node::node::object::Kind as Stored;
-use proto_node::vmi::VirtualMachineInstance;
 
-use crate::agent::Agent;
+use super::Objects;
 use crate::error::store;
 use crate::object::is_vmi;
-use crate::{clock, object};
-
-/// KubeVirt's default of `terminationGracePeriodSeconds`.
-const DEFAULT_GRACE_SECONDS: i64 = 30;
+use crate::{clock, object, owner};
 
 /// What a delete comes to.
 struct Decision {
@@ -26,7 +21,7 @@ struct Decision {
     is_change: bool,
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Carries out a delete. The mark is on disk when it answers.
     pub(crate) fn delete_object(&self, delete: &Delete) -> Result<Deleted, ApiError> {
         let key = object::key(&delete.target);
@@ -79,8 +74,9 @@ impl<H: Host> Agent<H> {
         }
         let mut vmi = object::vmi(row)?;
         let kind = delete.target.kind.as_str();
-        self.check_delete(kind, &object::metadata(&vmi), &delete.by)?;
-        let own = own_grace_seconds(&vmi);
+        let control_plane = self.control_planes.dialled();
+        owner::check_delete((kind, &object::metadata(&vmi)), &delete.by, control_plane)?;
+        let own = object::own_grace_seconds(&vmi);
         let grace = delete.grace_period_seconds.unwrap_or(own);
         let metadata = vmi.metadata.get_or_insert_default();
         let is_explicit = delete.grace_period_seconds.is_some();
@@ -97,14 +93,6 @@ impl<H: Host> Agent<H> {
             is_change: is_marked || is_noted || gone,
         })
     }
-}
-
-/// The grace period of a VMI unless a request gives another.
-pub(crate) fn own_grace_seconds(vmi: &VirtualMachineInstance) -> i64 {
-    vmi.spec
-        .as_ref()
-        .and_then(|spec| spec.termination_grace_period_seconds)
-        .unwrap_or(DEFAULT_GRACE_SECONDS)
 }
 
 fn check_preconditions(delete: &Delete, row: &StoredObject) -> Result<(), ApiError> {

@@ -4,24 +4,22 @@ mod decision;
 mod repeated;
 
 use agent_domain::{PathRecords, name_suffix};
-use agent_host::Host;
 use agent_objects::{Manager, ObjectId, Part};
-use agent_plan::{Record, Timestamp, VmiId};
+use agent_plan::{Record, Timestamp};
 use agent_sources::{ApiError, Applied, Apply};
 use agent_store::{StoredObject, Transaction};
-use proto_node::meta::ObjectMeta;
 use proto_node::object::VMI_KIND;
 use proto_node::vmi::VirtualMachineInstance;
 
 use self::decision::{Decision, create, update};
-pub(crate) use self::decision::{fill_in, goes_first};
+pub(super) use self::decision::{fill_in, goes_first};
 use self::repeated::{Earlier, is_current};
-use crate::agent::Agent;
+use super::Objects;
+use super::companion::Companion;
+use super::namespace::{self, check_open};
 use crate::error::WriteError;
 use crate::generated_name::{self, Attempts};
 use crate::object;
-use crate::objects::companion::Companion;
-use crate::objects::namespace::{self, check_open};
 use crate::owner;
 use crate::traces::{self, Call, Moment};
 use crate::{clock, events, paths, verbs, vsock};
@@ -37,14 +35,14 @@ enum Judged {
     Decided(Box<Decision>, PathRecords),
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// Carries out an apply. What it answers is on disk.
     pub(crate) fn apply_vmi(&self, apply: Apply) -> Result<Applied, ApiError> {
         self.apply_vmi_with(apply, None)
     }
 
     /// The same, and another object is stored with a new VMI.
-    pub(crate) fn apply_vmi_with(
+    pub(super) fn apply_vmi_with(
         &self,
         apply: Apply,
         companion: Option<&Companion>,
@@ -103,7 +101,8 @@ impl<H: Host> Agent<H> {
         }
         let metadata = object::metadata(&decision.object);
         if spawn {
-            self.spawn(&object::vmi_ref(&metadata), &metadata.uid, false);
+            self.actors
+                .begin(&object::vmi_ref(&metadata), &metadata.uid);
         } else {
             self.actors.wake(&metadata.uid);
         }
@@ -162,7 +161,9 @@ impl<H: Host> Agent<H> {
         let Some((applied, spawn, claimed)) = written? else {
             return Ok(None);
         };
-        self.remember_paths(claimed);
+        for (path, record) in claimed {
+            self.node.known_paths.insert(path, record);
+        }
         Ok(Some((applied, spawn)))
     }
 
@@ -221,7 +222,7 @@ impl<H: Host> Agent<H> {
         let metadata = object::metadata(&applied.object);
         let target = object::vmi_ref(&metadata);
         if applied.created {
-            let mut record = Record::new(id(&metadata), now);
+            let mut record = Record::new(object::vmi_id(&metadata), now);
             record.orders = verbs::first_orders(&applied.object);
             if vsock::is_asked_for(&applied.object) {
                 record.allocations.vsock_cid = vsock::free_cid(&transaction.allocations()?);
@@ -289,15 +290,6 @@ impl<H: Host> Agent<H> {
                 Ok(decision)
             }
         }
-    }
-}
-
-/// Who a VMI is, for its record.
-pub(crate) fn id(metadata: &ObjectMeta) -> VmiId {
-    VmiId {
-        uid: metadata.uid.clone(),
-        namespace: metadata.namespace.clone(),
-        name: metadata.name.clone(),
     }
 }
 

@@ -1,14 +1,13 @@
 //! A create that was asked for before, by the same idempotency key.
 
-use agent_host::Host;
 use agent_sources::{ApiError, Applied, Apply};
 use agent_store::{ObjectKey, StoreError, StoredObject, Transaction};
 use proto_node::meta::ObjectMeta;
 use proto_node::object::VMI_KIND;
 
-use crate::agent::Agent;
 use crate::error::store;
 use crate::object;
+use crate::objects::Objects;
 
 /// What was found of an earlier request.
 pub(super) struct Earlier {
@@ -17,7 +16,7 @@ pub(super) struct Earlier {
     pub(super) answer: Result<Applied, ApiError>,
 }
 
-impl<H: Host> Agent<H> {
+impl Objects {
     /// The answer to a request that was answered before, outside of any transaction: whether it is the same request takes
     /// a whole admission to say.
     pub(super) fn earlier(&self, apply: &Apply) -> Result<Option<Earlier>, ApiError> {
