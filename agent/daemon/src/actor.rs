@@ -32,7 +32,7 @@ use crate::agent::{Agent, accepted_at};
 use crate::error::WriteError;
 use crate::pods::{self, Given};
 use crate::traces::{Moment, StartTrace};
-use crate::{clock, events, object, verbs};
+use crate::{clock, events, object, orders};
 
 /// Rounds without a pause; more of them mean that something goes in circles.
 const MAX_HASTE: u32 = 16;
@@ -107,7 +107,7 @@ impl<H: Host> Actor<H> {
             drop(timed);
             if let Some(started) = self.start.end_round() {
                 let agent = self.agent.clone();
-                tokio::spawn(async move { started.conclude(&agent.host).await });
+                tokio::spawn(async move { started.conclude(&*agent.host).await });
             }
             let next = round.unwrap_or_else(|error| {
                 self.agent.metrics.round_failed();
@@ -447,7 +447,7 @@ impl<H: Host> Actor<H> {
         let stored = self.agent.store.ledger.record(&self.uid)?;
         let record = stored.unwrap_or_else(|| {
             let mut record = Record::new(object::vmi_id(metadata), clock::now());
-            record.orders = verbs::first_orders(object);
+            record.orders = orders::first_orders(object);
             record
         });
         self.phase.get_or_insert(record.phase());

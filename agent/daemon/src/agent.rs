@@ -12,6 +12,7 @@ use agent_store::{Ledger, StoreError};
 
 use crate::actors::Actors;
 use crate::control_plane::known::ControlPlanes;
+use crate::guests::Guests;
 use crate::maintenance::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::node::Node;
@@ -43,7 +44,7 @@ pub(crate) struct Inner<H> {
     pub(crate) node: Arc<Node>,
     pub(crate) actors: Arc<Actors>,
     pub(crate) control_planes: Arc<ControlPlanes>,
-    pub(crate) host: H,
+    pub(crate) host: Arc<H>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Arc<Traces>,
     pub(crate) objects: Objects,
@@ -78,7 +79,7 @@ impl<H: Host> Agent<H> {
             node,
             actors,
             control_planes,
-            host,
+            host: Arc::new(host),
             metrics,
             traces,
         }));
@@ -90,6 +91,16 @@ impl<H: Host> Agent<H> {
             }
         });
         Ok(agent)
+    }
+
+    /// The service of guests that run.
+    pub(crate) fn guests(&self) -> Guests<H> {
+        Guests::new(
+            self.store.clone(),
+            Arc::clone(&self.node),
+            Arc::clone(&self.actors),
+            Arc::clone(&self.host),
+        )
     }
 
     /// Ends a VMI's reservation, and wakes the VMIs that are next to get theirs.

@@ -2,6 +2,7 @@
 
 use agent_plan::{BootId, Orders, Record, Timestamp};
 use agent_store::{StoreError, Transaction};
+use proto_node::vmi::VirtualMachineInstance;
 
 use crate::clock;
 
@@ -35,4 +36,13 @@ pub(crate) fn decide_and_give<T, E: From<StoreError>>(
         transaction.put_orders(uid, &orders)?;
     }
     Ok(Some(decision))
+}
+
+/// The orders of a VMI that was just accepted.
+pub(crate) fn first_orders(object: &VirtualMachineInstance) -> Orders {
+    let strategy = object
+        .spec
+        .as_ref()
+        .map(|spec| spec.start_strategy.as_str());
+    Orders::at_start(strategy == Some("Paused"))
 }

@@ -52,7 +52,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let adopted = agent.adopt_all()?;
     let services = Services {
         objects: agent.objects.clone(),
-        guests: agent.clone(),
+        guests: agent.guests(),
         node: agent.clone(),
     };
     let mut service = tokio::spawn(serve(services, doors, stopped(agent.actors.stopping())));

@@ -109,7 +109,7 @@ impl<H: Host> Agent<H> {
             return Ok(false);
         };
         let node_name = self.node.name.clone();
-        let guests = self.guests()?;
+        let guests = self.all_guests()?;
         for (guest, step) in steps(&order, &guests) {
             let is_due = match step {
                 EvictionStep::Stop => true,
@@ -181,7 +181,7 @@ impl<H: Host> Agent<H> {
 
     /// The eviction step of each guest that is still there.
     pub(super) fn evictions(&self, order: &DrainOrder) -> Result<Vec<Eviction>, ApiError> {
-        let guests = self.guests()?;
+        let guests = self.all_guests()?;
         let told = steps(order, &guests).into_iter().map(|(guest, step)| {
             let word = match step {
                 EvictionStep::Stop | EvictionStep::Wait => Step::Waiting,
@@ -203,7 +203,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// All VMIs with their records, by namespace and name.
-    pub(super) fn guests(&self) -> Result<Vec<Guest>, ApiError> {
+    pub(super) fn all_guests(&self) -> Result<Vec<Guest>, ApiError> {
         let kind = Kind::VirtualMachineInstance;
         let (rows, _) = self.store.ledger.objects(kind.as_str()).map_err(store)?;
         let mut guests = Vec::with_capacity(rows.len());

@@ -61,7 +61,7 @@ impl<H: Host> Agent<H> {
     fn end_guests(&self, longest: Millis) -> Result<usize, WriteError> {
         let now = clock::now();
         let mut left = 0;
-        for guest in self.guests()? {
+        for guest in self.all_guests()? {
             let record = &guest.record;
             let is_gone = record.report.end.is_some() && record.allocations.room.is_none();
             if is_gone || !record.may_have_run() {

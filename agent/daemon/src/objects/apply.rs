@@ -19,10 +19,11 @@ use super::companion::Companion;
 use super::namespace::{self, check_open};
 use crate::error::WriteError;
 use crate::generated_name::{self, Attempts};
+use crate::idempotency::check_key;
 use crate::object;
 use crate::owner;
 use crate::traces::{self, Call, Moment};
-use crate::{clock, events, paths, verbs, vsock};
+use crate::{clock, events, orders, paths, vsock};
 
 /// How often a write is judged anew because its VMI was changed meanwhile.
 const ATTEMPTS: usize = 16;
@@ -77,7 +78,7 @@ impl Objects {
         mut apply: Apply,
         companion: Option<&Companion>,
     ) -> Result<Applied, ApiError> {
-        verbs::check_idempotency_key(&apply.idempotency_key)?;
+        check_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
         owner::claim(apply.object.metadata.get_or_insert_default(), &apply.by);
@@ -223,7 +224,7 @@ impl Objects {
         let target = object::vmi_ref(&metadata);
         if applied.created {
             let mut record = Record::new(object::vmi_id(&metadata), now);
-            record.orders = verbs::first_orders(&applied.object);
+            record.orders = orders::first_orders(&applied.object);
             if vsock::is_asked_for(&applied.object) {
                 record.allocations.vsock_cid = vsock::free_cid(&transaction.allocations()?);
             }

@@ -5,6 +5,7 @@ use agent_sources::{ApiError, ObjectWritten, WriteBy};
 
 use super::{Objects, key, kind_of};
 use crate::error::store;
+use crate::idempotency::check_key;
 
 impl Objects {
     /// The answer to a request that was answered before: the object as it is now.
@@ -20,7 +21,7 @@ impl Objects {
         if by.idempotency_key.is_empty() {
             return Ok(None);
         }
-        crate::verbs::check_idempotency_key(&by.idempotency_key)?;
+        check_key(&by.idempotency_key)?;
         let uid = self
             .store
             .ledger

@@ -8,15 +8,12 @@ use agent_plan::{Millis, Order, Orders, Record, Timestamp, order};
 use agent_sources::{ApiError, GuestVerb, ObjectRef, Verb, VerbResult};
 use agent_store::StoredObject;
 use proto_node::node::Object;
-use proto_node::vmi::VirtualMachineInstance;
 use tracing::info;
 
-use crate::agent::Agent;
+use super::Guests;
 use crate::error::{WriteError, store};
+use crate::idempotency::check_key;
 use crate::{clock, events, object, orders};
-
-/// The longest idempotency key that is remembered.
-const MAX_IDEMPOTENCY_KEY: usize = 256;
 
 /// How a request is carried out.
 enum VerbDecision {
@@ -26,10 +23,10 @@ enum VerbDecision {
     Orders(Orders),
 }
 
-impl<H: Host> Agent<H> {
+impl<H: Host> Guests<H> {
     /// Carries out a verb. An order is on disk when this returns; anything else is done.
-    pub(crate) async fn carry_out_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
-        check_idempotency_key(&tell.idempotency_key)?;
+    pub(super) async fn carry_out_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
+        check_key(&tell.idempotency_key)?;
         if tell.dry_run {
             let (row, record) = self.present(&tell.target)?;
             let decision = judge(&row, &record, &tell, clock::now())?;
@@ -120,7 +117,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// The VMI and its record.
-    pub(crate) fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
+    pub(super) fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
         let row = self.store.row(target)?;
         let record = self.store.ledger.record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
@@ -173,7 +170,7 @@ fn judge(
 }
 
 /// Kubernetes' sentence for what does not fit the state of an object.
-pub(crate) fn conflict(target: &ObjectRef, why: &str) -> ApiError {
+pub(super) fn conflict(target: &ObjectRef, why: &str) -> ApiError {
     let name = &target.name;
     ApiError::Conflict(format!(
         "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io {name:?}: {why}"
@@ -195,32 +192,12 @@ fn refusal(target: &ObjectRef, error: &VerbError) -> ApiError {
     }
 }
 
-/// Refuses keys that would fill the ledger.
-///
-/// # Errors
-/// [`ApiError::BadRequest`].
-pub(crate) fn check_idempotency_key(key: &str) -> Result<(), ApiError> {
-    if key.len() > MAX_IDEMPOTENCY_KEY {
-        let text = format!("idempotency_key is longer than {MAX_IDEMPOTENCY_KEY} bytes");
-        return Err(ApiError::BadRequest(text));
-    }
-    Ok(())
-}
-
-/// The orders of a VMI that was just accepted.
-pub(crate) fn first_orders(object: &VirtualMachineInstance) -> Orders {
-    let strategy = object
-        .spec
-        .as_ref()
-        .map(|spec| spec.start_strategy.as_str());
-    Orders::at_start(strategy == Some("Paused"))
-}
-
 #[cfg(test)]
 mod tests {
     use agent_plan::{Phase, PhaseEntry, VmiId};
     use agent_sources::Kind;
     use proto_node::meta::ObjectMeta;
+    use proto_node::vmi::VirtualMachineInstance;
 
     use super::*;
 
@@ -302,7 +279,6 @@ mod tests {
             "what is remembered is bounded"
         );
         assert!(decision(&vmi, &record, &tell(Verb::Pause, "k1")).is_err());
-        assert!(check_idempotency_key(&"k".repeat(257)).is_err());
     }
 
     #[test]

@@ -6,13 +6,13 @@ use agent_plan::Phase;
 use agent_sources::{ApiError, Forward, ForwardLink, Forwarded};
 use tracing::info;
 
-use crate::agent::Agent;
+use super::Guests;
 use crate::error::store;
 use crate::object;
 
-impl<H: Host> Agent<H> {
+impl<H: Host> Guests<H> {
     /// Connects to a port of a guest.
-    pub(crate) async fn open_forward(&self, forward: Forward) -> Result<Forwarded, ApiError> {
+    pub(super) async fn open_forward(&self, forward: Forward) -> Result<Forwarded, ApiError> {
         let target = &forward.target;
         let row = self.store.row(target)?;
         object::check_uid(target, &forward.uid, &row)?;

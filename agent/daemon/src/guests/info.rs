@@ -9,14 +9,14 @@ use proto_node::vmi::{
     VirtualMachineInstanceGuestOsUser,
 };
 
-use crate::agent::Agent;
+use super::Guests;
+use super::verbs::conflict;
 use crate::object;
 use crate::status::guest_os;
-use crate::verbs::conflict;
 
-impl<H: Host> Agent<H> {
+impl<H: Host> Guests<H> {
     /// Asks the agent in a guest.
-    pub(crate) async fn ask_guest(
+    pub(super) async fn ask_guest(
         &self,
         target: &ObjectRef,
         uid: &str,

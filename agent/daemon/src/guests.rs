@@ -1,4 +1,11 @@
-//! The way to guests that run, as sources see it.
+//! The way to guests that run.
+
+mod forward;
+mod info;
+mod logs;
+mod verbs;
+
+use std::sync::Arc;
 
 use agent_host::{ConsoleError, ConsoleRequest, Host};
 use agent_sources::{
@@ -7,11 +14,43 @@ use agent_sources::{
 };
 use proto_node::vmi::VirtualMachineInstanceGuestAgentInfo;
 
-use crate::agent::Agent;
+use crate::actors::Actors;
 use crate::error::store;
+use crate::node::Node;
 use crate::object;
+use crate::store::Store;
 
-impl<H: Host> GuestStreams for Agent<H> {
+/// The service of guests that run. Cheap to clone.
+pub(crate) struct Guests<H> {
+    store: Store,
+    node: Arc<Node>,
+    actors: Arc<Actors>,
+    host: Arc<H>,
+}
+
+impl<H> Clone for Guests<H> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            node: Arc::clone(&self.node),
+            actors: Arc::clone(&self.actors),
+            host: Arc::clone(&self.host),
+        }
+    }
+}
+
+impl<H: Host> Guests<H> {
+    pub(crate) fn new(store: Store, node: Arc<Node>, actors: Arc<Actors>, host: Arc<H>) -> Self {
+        Self {
+            store,
+            node,
+            actors,
+            host,
+        }
+    }
+}
+
+impl<H: Host> GuestStreams for Guests<H> {
     async fn run_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
         self.carry_out_verb(tell).await
     }

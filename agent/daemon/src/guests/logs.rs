@@ -8,7 +8,7 @@ use agent_sources::{ApiError, Logs, LogsPieces};
 use proto_node::node::LogsResponse;
 use tokio::sync::mpsc;
 
-use crate::agent::Agent;
+use super::Guests;
 use crate::error::store;
 use crate::object;
 
@@ -29,9 +29,9 @@ type Pieces = mpsc::Sender<Result<LogsResponse, ApiError>>;
 /// The client went away.
 struct Gone;
 
-impl<H: Host> Agent<H> {
+impl<H: Host> Guests<H> {
     /// Begins to tell.
-    pub(crate) async fn open_logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
+    pub(super) async fn open_logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
         let row = match self.store.row(&logs.target) {
             Err(ApiError::NotFound { .. }) if logs.previous && logs.uid.is_empty() => {
                 return self.open_logs_of_gone(&logs);
