@@ -13,9 +13,10 @@ use agent_store::{Ledger, StoreError};
 use crate::actors::Actors;
 use crate::control_plane::known::ControlPlanes;
 use crate::guests::Guests;
-use crate::maintenance::keeper::Keeper;
+use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::node_service::NodeService;
 use crate::objects::Objects;
 use crate::secrets::Secrets;
 use crate::store::Store;
@@ -100,6 +101,17 @@ impl<H: Host> Agent<H> {
             Arc::clone(&self.node),
             Arc::clone(&self.actors),
             Arc::clone(&self.host),
+        )
+    }
+
+    /// The service of the node, of which there is to be one: it keeps the last figures of guests for all who ask.
+    pub(crate) fn node_service(&self) -> NodeService<H> {
+        NodeService::new(
+            (self.store.clone(), self.objects.clone()),
+            Arc::clone(&self.node),
+            Arc::clone(&self.actors),
+            Arc::clone(&self.host),
+            Arc::clone(&self.metrics),
         )
     }
 

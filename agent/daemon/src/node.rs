@@ -8,9 +8,8 @@ use agent_plan::{CapacityRules, Timestamp};
 
 use crate::clock;
 use crate::config::Hooks;
-use crate::maintenance::keeper::Keeper;
+use crate::keeper::Keeper;
 use crate::reservations::Reservations;
-use crate::usage::figures::LastFigures;
 
 /// What tasks know of the node that they run on.
 pub(crate) struct Node {
@@ -22,7 +21,6 @@ pub(crate) struct Node {
     pub(crate) started_at: Timestamp,
     pub(crate) reservations: Reservations,
     pub(crate) keeper: Keeper,
-    pub(crate) last_figures: LastFigures,
     caps: RwLock<(NodeCaps, FirmwareFinder)>,
     hooks: RwLock<Hooks>,
 }
@@ -44,7 +42,6 @@ impl Node {
             facts,
             name,
             keeper,
-            last_figures: LastFigures::default(),
             caps: RwLock::new((caps, firmware)),
             hooks: RwLock::new(Hooks::default()),
         }

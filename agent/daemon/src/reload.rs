@@ -12,11 +12,13 @@ use crate::config::{Config, Shutdown};
 use crate::connector::connector;
 use crate::doors::DoorKeeper;
 use crate::logging::LevelSwitch;
-use crate::{facts, watchdog};
+use crate::node_service::NodeService;
+use crate::{facts, traces, watchdog};
 
 /// The configuration that is in force, and how to get the next one.
 pub(crate) struct Reloader {
     agent: Agent<LinuxHost>,
+    node: NodeService<LinuxHost>,
     level: LevelSwitch,
     doors: DoorKeeper,
     /// As it was at the start, with what was changed since.
@@ -25,13 +27,14 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     pub(crate) fn new(
-        agent: Agent<LinuxHost>,
+        (agent, node): (Agent<LinuxHost>, NodeService<LinuxHost>),
         level: LevelSwitch,
         doors: DoorKeeper,
         present: Config,
     ) -> Self {
         Self {
             agent,
+            node,
             level,
             doors,
             present,
@@ -60,9 +63,9 @@ impl Reloader {
     fn next(&self) -> anyhow::Result<(Config, Vec<&'static str>)> {
         let mut next = Config::read(&self.present.origin)?;
         let waiting = next.keep_fixed(&self.present);
-        let spans = self
-            .agent
-            .pipeline(&next, connector(self.agent.host.dialer()))?;
+        let of_node = (self.agent.node.name.as_str(), &self.agent.metrics.spans);
+        let connector = connector(self.agent.host.dialer());
+        let spans = traces::configured(&next, connector, of_node)?;
         // Files of certificates may be wrong where the configuration is not.
         self.doors.change(&next)?;
         self.level.set(&next)?;
@@ -84,7 +87,7 @@ impl Reloader {
         {
             self.agent.actors.wake(&uid);
         }
-        self.agent.publish_node();
+        self.node.publish();
         facts::warn_of_lacks(&next, &self.agent.node.facts);
         info!(file = %next.origin.display(), "the configuration was read again");
         if !waiting.is_empty() {

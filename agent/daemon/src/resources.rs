@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use agent_host::Host;
 use agent_plan::CpuSet;
 use agent_sources::ApiError;
 use proto_node::controlplane;
 use proto_node::node::{DedicatedCpus, NodeResources};
 
-use crate::agent::Agent;
 use crate::error::store;
 use crate::reservations::CapacityFigures;
+use crate::store::Store;
 
 /// What a node has, in three views.
 #[derive(Debug)]
@@ -93,30 +92,28 @@ pub(crate) fn capacity(figures: &CapacityFigures, max_vcpus: u32) -> controlplan
     }
 }
 
-impl<H: Host> Agent<H> {
-    /// Who has CPUs for itself, by namespace and name.
-    pub(crate) fn who_has_cpus(
-        &self,
-        figures: &CapacityFigures,
-    ) -> Result<Vec<DedicatedCpus>, ApiError> {
-        let mut all = Vec::new();
-        for (uid, cpus) in &figures.dedicated {
-            // One that is just being taken away has no name any more.
-            let target = self.store.target_of(uid).map_err(store)?;
-            let (namespace, name) = target
-                .map(|target| (target.namespace, target.name))
-                .unwrap_or_default();
-            all.push(DedicatedCpus {
-                namespace,
-                name,
-                uid: uid.clone(),
-                vcpus: cpus.of_vcpus().to_string(),
-                emulator: cpus.emulator.into_iter().collect::<CpuSet>().to_string(),
-            });
-        }
-        all.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
-        Ok(all)
+/// Who has CPUs for itself, by namespace and name.
+pub(crate) fn who_has_cpus(
+    stored: &Store,
+    figures: &CapacityFigures,
+) -> Result<Vec<DedicatedCpus>, ApiError> {
+    let mut all = Vec::new();
+    for (uid, cpus) in &figures.dedicated {
+        // One that is just being taken away has no name any more.
+        let target = stored.target_of(uid).map_err(store)?;
+        let (namespace, name) = target
+            .map(|target| (target.namespace, target.name))
+            .unwrap_or_default();
+        all.push(DedicatedCpus {
+            namespace,
+            name,
+            uid: uid.clone(),
+            vcpus: cpus.of_vcpus().to_string(),
+            emulator: cpus.emulator.into_iter().collect::<CpuSet>().to_string(),
+        });
     }
+    all.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
+    Ok(all)
 }
 
 #[cfg(test)]

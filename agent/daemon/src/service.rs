@@ -19,10 +19,11 @@ use crate::agent::Agent;
 use crate::config::Config;
 use crate::connector::connector;
 use crate::logging::LevelSwitch;
+use crate::node_service::NodeService;
 use crate::objects::Objects;
 use crate::reload::Reloader;
 use crate::secrets::Secrets;
-use crate::{doors, facts, lock, metrics, paths, watchdog};
+use crate::{doors, facts, lock, metrics, paths, traces, watchdog};
 
 /// How long actors may take to finish their current step after SIGTERM.
 const FINISH: Duration = Duration::from_secs(10);
@@ -43,45 +44,41 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let (doors, keeper) = doors::open(&config, agent.host.dialer()).await?;
     let endpoint = bind_metrics(&config, agent.host.dialer()).await?;
     let mut ends = Ends::new()?;
-    let control_plane = control_plane(&agent, &config)?;
+    let node = agent.node_service();
+    let control_plane = control_plane(&agent, &node, &config)?;
     agent.settle_assignments()?;
     agent
         .objects
         .install_common(config.instancetypes.common())?;
-    agent.publish_node();
+    node.publish();
     let adopted = agent.adopt_all()?;
     let services = Services {
         objects: agent.objects.clone(),
         guests: agent.guests(),
-        node: agent.clone(),
+        node: node.clone(),
     };
     let mut service = tokio::spawn(serve(services, doors, stopped(agent.actors.stopping())));
     let scrapes = endpoint.map(|endpoint| {
         let shutdown = stopped(agent.actors.stopping());
-        tokio::spawn(metrics::http::serve(agent.clone(), endpoint, shutdown))
+        tokio::spawn(metrics::http::serve(node.clone(), endpoint, shutdown))
     });
     let directory = config.manifest_dir.clone();
-    let source = ManifestSource::new(agent.objects.clone(), agent.clone(), directory);
+    let source = ManifestSource::new(agent.objects.clone(), node.clone(), directory);
     let source = tokio::spawn(source.run(stopped(agent.actors.stopping())));
-    let keepers = keep(&agent);
+    let keepers = keep(&agent, &node);
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
     let fed = agent.clone();
     let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger.version().is_ok()));
-    let status = format!(
-        "{adopted} VirtualMachineInstances at start; serving {}",
-        config.socket.display()
-    );
-    info!(node = agent.node.name, vmis = adopted, socket = %config.socket.display(), "ready");
-    watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
-    let mut reloader = Reloader::new(agent.clone(), level, keeper, config);
+    tell_ready(&agent.node.name, adopted, &config.socket);
+    let mut reloader = Reloader::new((agent.clone(), node.clone()), level, keeper, config);
     let served = tokio::select! {
         ended = &mut service => Some(ended),
         () = ends.wait(|| reloader.reload()) => None,
     };
     if served.is_none() && agent.host.node_goes_down().await {
         let longest = reloader.shutdown().longest_grace();
-        agent.end_with_node(longest).await;
+        node.end_with_node(longest).await;
     }
     info!("ending; guests run on");
     watchdog::tell(&[NotifyState::Stopping]);
@@ -99,6 +96,14 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         .context("the service failed")
 }
 
+/// Says that everything is served, and how many VMIs there were at the start.
+fn tell_ready(node_name: &str, adopted: usize, socket: &Path) {
+    let socket = socket.display();
+    let status = format!("{adopted} VirtualMachineInstances at start; serving {socket}");
+    info!(node = node_name, vmis = adopted, %socket, "ready");
+    watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+}
+
 /// Waits for what is under way, for a while.
 async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle<()>>) {
     let finish = async {
@@ -114,11 +119,11 @@ async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle
 }
 
 /// Starts what looks after leases, drains, objects without an actor, and rules for guests.
-fn keep(agent: &Agent<LinuxHost>) -> [JoinHandle<()>; 4] {
+fn keep(agent: &Agent<LinuxHost>, node: &NodeService<LinuxHost>) -> [JoinHandle<()>; 4] {
     let stopped = || stopped(agent.actors.stopping());
     [
         tokio::spawn(agent.clone().run_leases(stopped())),
-        tokio::spawn(agent.clone().run_drains(stopped())),
+        tokio::spawn(node.clone().run_drains(stopped())),
         tokio::spawn(agent.objects.clone().run_controllers(stopped())),
         tokio::spawn(keep_rules(agent.clone(), stopped())),
     ]
@@ -171,7 +176,9 @@ async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHo
     let agent = Agent::new(stored, host, judged_by, facts, rules, known_paths)?;
     agent.node.set_hooks(config.hooks.clone());
     let connector = connector(agent.host.dialer());
-    agent.traces.replace(agent.pipeline(config, connector)?);
+    let of_node = (agent.node.name.as_str(), &agent.metrics.spans);
+    let pipeline = traces::configured(config, connector, of_node)?;
+    agent.traces.replace(pipeline);
     Ok(agent)
 }
 
@@ -222,10 +229,14 @@ impl Ends {
 }
 
 /// The client of a control plane.
-type NodeClient = ControlPlane<Objects, Agent<LinuxHost>, Agent<LinuxHost>>;
+type NodeClient = ControlPlane<Objects, NodeService<LinuxHost>, Agent<LinuxHost>>;
 
 /// The client of the control plane, if the node has one.
-fn control_plane(agent: &Agent<LinuxHost>, config: &Config) -> anyhow::Result<Option<NodeClient>> {
+fn control_plane(
+    agent: &Agent<LinuxHost>,
+    node: &NodeService<LinuxHost>,
+    config: &Config,
+) -> anyhow::Result<Option<NodeClient>> {
     let Some(settings) = config.control_plane()? else {
         return Ok(None);
     };
@@ -236,7 +247,7 @@ fn control_plane(agent: &Agent<LinuxHost>, config: &Config) -> anyhow::Result<Op
     info!(control_plane = name, "dialling");
     let services = ControlPlaneServices {
         objects: agent.objects.clone(),
-        node: agent.clone(),
+        node: node.clone(),
         assignments: agent.clone(),
     };
     Ok(Some(ControlPlane::new(

@@ -12,7 +12,6 @@ mod pipeline;
 mod start;
 mod timeline;
 
-use agent_host::Host;
 use agent_sources::Connector;
 
 pub(crate) use self::call::Call;
@@ -20,20 +19,18 @@ pub(crate) use self::handle::ANNOTATION;
 pub(crate) use self::moment::Moment;
 pub(crate) use self::pipeline::Pipeline;
 pub(crate) use self::start::StartTrace;
-use crate::agent::Agent;
 use crate::config::Config;
+use crate::metrics::spans::SpanCounts;
 
-impl<H: Host> Agent<H> {
-    /// The way of spans that a configuration wants.
-    pub(crate) fn pipeline(
-        &self,
-        config: &Config,
-        connector: Connector,
-    ) -> anyhow::Result<Option<Pipeline>> {
-        let Some(to) = config.destination_of_spans()? else {
-            return Ok(None);
-        };
-        let pipeline = Pipeline::begin(&to, connector, &self.node.name, &self.metrics.spans)?;
-        Ok(Some(pipeline))
-    }
+/// The way of spans of a node that a configuration wants; `counts` says how many are sent.
+pub(crate) fn configured(
+    config: &Config,
+    connector: Connector,
+    (node_name, counts): (&str, &SpanCounts),
+) -> anyhow::Result<Option<Pipeline>> {
+    let Some(to) = config.destination_of_spans()? else {
+        return Ok(None);
+    };
+    let pipeline = Pipeline::begin(&to, connector, node_name, counts)?;
+    Ok(Some(pipeline))
 }

@@ -16,7 +16,7 @@ use self::table::{
     seconds, usage,
 };
 use super::families::{Kind, Sample, SampleLabels, count, family};
-use crate::usage::figures::{Figures, Guest};
+use crate::node_service::usage::figures::{Figures, Guest};
 
 /// All VMIs at a scrape.
 #[derive(Debug)]

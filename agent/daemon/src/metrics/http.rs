@@ -15,16 +15,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::registry::Registry;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
-use super::guests::GuestMetrics;
-use super::node::NodeMetrics;
-use super::process::ProcessMetrics;
-use super::text::{Format, render};
-use crate::agent::Agent;
+use super::text::Format;
+use crate::node_service::NodeService;
 
 /// Connections at a time; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 8;
@@ -65,7 +61,7 @@ impl Endpoint {
 
 /// Serves until `shutdown` is done.
 pub(crate) async fn serve<H: Host>(
-    agent: Agent<H>,
+    node: NodeService<H>,
     endpoint: Endpoint,
     shutdown: impl Future<Output = ()> + Send,
 ) {
@@ -83,9 +79,9 @@ pub(crate) async fn serve<H: Host>(
         };
         match accepted {
             Ok((stream, _)) => {
-                let agent = agent.clone();
+                let node = node.clone();
                 tokio::spawn(async move {
-                    answer(agent, stream).await;
+                    answer(node, stream).await;
                     drop(place);
                 });
             }
@@ -97,10 +93,10 @@ pub(crate) async fn serve<H: Host>(
     }
 }
 
-async fn answer<H: Host>(agent: Agent<H>, stream: TcpStream) {
+async fn answer<H: Host>(node: NodeService<H>, stream: TcpStream) {
     let service = service_fn(move |request| {
-        let agent = agent.clone();
-        async move { Ok::<_, Infallible>(respond(&agent, &request).await) }
+        let node = node.clone();
+        async move { Ok::<_, Infallible>(respond(&node, &request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -113,7 +109,10 @@ async fn answer<H: Host>(agent: Agent<H>, stream: TcpStream) {
     }
 }
 
-async fn respond<H: Host>(agent: &Agent<H>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn respond<H: Host>(
+    node: &NodeService<H>,
+    request: &Request<Incoming>,
+) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
         return plain(StatusCode::NOT_FOUND, "only /metrics is here\n");
     }
@@ -127,7 +126,7 @@ async fn respond<H: Host>(agent: &Agent<H>, request: &Request<Incoming>) -> Resp
     let accept = request.headers().get(ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
-    match scrape(agent, format).await {
+    match node.scrape(format).await {
         Ok(text) => {
             let mut response = plain(StatusCode::OK, text);
             let kind = HeaderValue::from_static(format.content_type());
@@ -139,27 +138,6 @@ async fn respond<H: Host>(agent: &Agent<H>, request: &Request<Incoming>) -> Resp
             format!("the figures cannot be had: {error:#}\n"),
         ),
     }
-}
-
-/// One scrape's text.
-async fn scrape<H: Host>(agent: &Agent<H>, format: Format) -> anyhow::Result<String> {
-    let figures = agent.figures().await?;
-    let mut now = Registry::default();
-    now.register_collector(Box::new(ProcessMetrics {
-        node: agent.node.name.clone(),
-        started_at: Duration::from_millis(u64::try_from(agent.node.started_at.0)?).as_secs_f64(),
-        actors: agent.actors.count(),
-        unreadable: figures.unreadable,
-        collected_in: figures.took.as_secs_f64(),
-    }));
-    now.register_collector(Box::new(NodeMetrics {
-        figures: agent.node.reservations.figures(),
-    }));
-    now.register_collector(Box::new(GuestMetrics {
-        figures,
-        node: agent.node.name.clone(),
-    }));
-    Ok(render(format, &[agent.metrics.registry(), &now])?)
 }
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -5,7 +5,6 @@ use agent_objects::{Object, ObjectId, ObjectKind, Part, Written};
 use agent_sources::{ApiError, ObjectRegistry, WriteBy};
 use proto_node::node::{GetNodeInfoResponse, NodeResources};
 use serde_json::{Map, Value, json};
-use tracing::warn;
 
 use super::inputs::Inputs;
 use super::wait::wait;
@@ -24,18 +23,11 @@ struct NodeCondition {
 }
 
 impl Objects {
-    /// Has the Node object say what this node is now, by what it says of itself (`info`). Nobody's guest depends on it, so a
-    /// failure is logged and the agent goes on.
+    /// Has the Node object say what this node is now, by what it says of itself (`info`).
+    ///
+    /// # Errors
+    /// Why it stays as it was.
     pub(crate) fn publish_node(
-        &self,
-        info: impl Fn() -> Result<GetNodeInfoResponse, ApiError> + Send + Sync,
-    ) {
-        if let Err(error) = self.try_publish(info) {
-            warn!(%error, "the Node object stays as it was");
-        }
-    }
-
-    fn try_publish(
         &self,
         info: impl Fn() -> Result<GetNodeInfoResponse, ApiError> + Send + Sync,
     ) -> Result<(), ApiError> {

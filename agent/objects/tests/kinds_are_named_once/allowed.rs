@@ -174,14 +174,19 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "what a volume names",
     ),
     (
-        "agent/daemon/src/maintenance.rs",
+        "agent/daemon/src/node_service/maintenance.rs",
         &["VirtualMachineInstance"],
         "what a drain ends",
     ),
     (
-        "agent/daemon/src/maintenance/drain.rs",
+        "agent/daemon/src/node_service/maintenance/drain.rs",
         &["VirtualMachineInstance"],
         "what a drain ends",
+    ),
+    (
+        "agent/daemon/src/node_service/usage.rs",
+        &["VirtualMachineInstance"],
+        "whose figures it reads",
     ),
     (
         "agent/daemon/src/object.rs",
@@ -240,11 +245,6 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "agent/daemon/src/store.rs",
         &["VirtualMachineInstance"],
         "whose changes wake an actor",
-    ),
-    (
-        "agent/daemon/src/usage.rs",
-        &["VirtualMachineInstance"],
-        "whose figures it reads",
     ),
     (
         "agent/domain/src/admit/data_volume.rs",

@@ -4,7 +4,7 @@ use agent_host::{
     CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Usage, VmmReply,
 };
 
-use crate::usage::figures::Guest;
+use crate::node_service::usage::figures::Guest;
 
 /// A figure of a VMI.
 pub(super) type OfGuest = (&'static str, &'static str, fn(&Guest) -> Option<f64>);

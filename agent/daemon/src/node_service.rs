@@ -1,14 +1,26 @@
-//! The node, as sources see it.
+//! The node: its facts, what is wanted of it, and the images that it keeps.
+
+mod images;
+mod maintenance;
+mod scrape;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use agent_host::Host;
 use agent_sources::{AnsweredCall, ApiError, NodeView};
 use proto_node::node::{GetNodeInfoResponse, GuestUsage, VmmRelease};
+use tracing::warn;
 
-use crate::agent::Agent;
-use crate::resources::Resources;
-use crate::{clock, facts, usage};
+use self::usage::figures::LastFigures;
+use crate::actors::Actors;
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::objects::Objects;
+use crate::resources::{Resources, who_has_cpus};
+use crate::store::Store;
+use crate::{clock, facts};
 
 /// What this release can do, for clients that depend on it.
 const FEATURES: [&str; 19] = [
@@ -33,10 +45,62 @@ const FEATURES: [&str; 19] = [
     "WatchResume",
 ];
 
-impl<H: Host> NodeView for Agent<H> {
+/// The service of the node. Cheap to clone.
+pub(crate) struct NodeService<H> {
+    store: Store,
+    node: Arc<Node>,
+    actors: Arc<Actors>,
+    host: Arc<H>,
+    metrics: Arc<Metrics>,
+    objects: Objects,
+    last_figures: Arc<LastFigures>,
+}
+
+impl<H> Clone for NodeService<H> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            node: Arc::clone(&self.node),
+            actors: Arc::clone(&self.actors),
+            host: Arc::clone(&self.host),
+            metrics: Arc::clone(&self.metrics),
+            objects: self.objects.clone(),
+            last_figures: Arc::clone(&self.last_figures),
+        }
+    }
+}
+
+impl<H: Host> NodeService<H> {
+    pub(crate) fn new(
+        (store, objects): (Store, Objects),
+        node: Arc<Node>,
+        actors: Arc<Actors>,
+        host: Arc<H>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            store,
+            node,
+            actors,
+            host,
+            metrics,
+            objects,
+            last_figures: Arc::default(),
+        }
+    }
+
+    /// Has the Node object say what this node is now. Nobody's guest depends on it, so a failure is logged and the agent
+    /// goes on.
+    pub(crate) fn publish(&self) {
+        if let Err(error) = self.objects.publish_node(|| self.node_info()) {
+            warn!(%error, "the Node object stays as it was");
+        }
+    }
+}
+
+impl<H: Host> NodeView for NodeService<H> {
     async fn usage(&self) -> Result<Vec<GuestUsage>, ApiError> {
-        let figures = self.figures().await?;
-        Ok(figures.guests.iter().filter_map(usage::wire).collect())
+        self.usage_of_all().await
     }
 
     fn is_unschedulable(&self) -> bool {
@@ -48,18 +112,6 @@ impl<H: Host> NodeView for Agent<H> {
     }
 
     fn node_info(&self) -> Result<GetNodeInfoResponse, ApiError> {
-        self.node_facts()
-    }
-}
-
-impl<H: Host> Agent<H> {
-    /// Has the Node object say what this node is now.
-    pub(crate) fn publish_node(&self) {
-        self.objects.publish_node(|| self.node_facts());
-    }
-
-    /// What is known of the node without asking anybody.
-    pub(crate) fn node_facts(&self) -> Result<GetNodeInfoResponse, ApiError> {
         let caps = self.node.configured_caps();
         let figures = self.node.reservations.figures();
         let resources = Resources::of(&figures);
@@ -68,7 +120,7 @@ impl<H: Host> Agent<H> {
             allocatable: Some(resources.allocatable),
             used: Some(resources.used),
             vmis: figures.used.vmis,
-            dedicated_cpus: self.who_has_cpus(&figures)?,
+            dedicated_cpus: who_has_cpus(&self.store, &figures)?,
             node_name: caps.node_name.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             architecture: facts::ARCHITECTURE.to_owned(),

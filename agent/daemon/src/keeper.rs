@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 /// What is wanted of the node, in memory as in the ledger.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    pub(super) wanted: Mutex<Maintenance>,
+    pub(crate) wanted: Mutex<Maintenance>,
     /// Something else is wanted than before.
-    pub(super) changed: Notify,
+    pub(crate) changed: Notify,
     /// The node goes down, and this agent with it.
     goes_down: AtomicBool,
 }
@@ -35,12 +35,12 @@ impl Keeper {
     }
 
     /// Starts no guests any more: the node goes down.
-    pub(super) fn go_down(&self) {
+    pub(crate) fn go_down(&self) {
         self.goes_down.store(true, Ordering::Relaxed);
     }
 
     /// The drain that is ordered.
-    pub(super) fn drain(&self) -> Option<DrainOrder> {
+    pub(crate) fn drain(&self) -> Option<DrainOrder> {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         wanted.drain.clone()
     }

@@ -1,7 +1,6 @@
 //! What the operator wants of the node as a whole: that it starts no guests, and that it is empty.
 
 mod drain;
-pub(crate) mod keeper;
 mod shutdown;
 
 use std::sync::PoisonError;
@@ -13,11 +12,11 @@ use agent_store::{StoreError, Transaction};
 use proto_node::node::{self as wire, DrainOptions, DrainStatus};
 use tracing::info;
 
-use crate::agent::Agent;
+use super::NodeService;
 use crate::error::{WriteError, store};
 use crate::{clock, object, orders};
 
-impl<H: Host> Maintained for Agent<H> {
+impl<H: Host> Maintained for NodeService<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
         self.told(&self.store.ledger.maintenance().map_err(store)?)
     }
@@ -40,14 +39,14 @@ impl<H: Host> Maintained for Agent<H> {
         let client = wish.client.as_str();
         info!(what = ?wish.what, client, is_new, "maintenance of the node");
         self.node.keeper.changed.notify_one();
-        self.publish_node();
+        self.publish();
         self.actors.wake_all();
         self.store.nudge();
         Ok((self.told(&wanted)?, is_new))
     }
 }
 
-impl<H: Host> Agent<H> {
+impl<H: Host> NodeService<H> {
     /// Writes down what is wanted from now on.
     fn order(&self, what: &Upkeep, now: Timestamp) -> Result<(Maintenance, bool), WriteError> {
         // Held until it is on disk: nobody sees a node that is closed, and open again after a power cut.

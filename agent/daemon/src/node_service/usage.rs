@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tracing::error;
 
 pub(crate) use self::figures::{Figures, Guest};
-use crate::agent::Agent;
+use super::NodeService;
 use crate::error::store;
 use crate::object;
 
@@ -30,10 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Figures no older than this are given to the next who asks.
 const FRESH: Duration = Duration::from_secs(1);
 
-impl<H: Host> Agent<H> {
+impl<H: Host> NodeService<H> {
     /// The figures of all VMIs.
-    pub(crate) async fn figures(&self) -> Result<Arc<Figures>, ApiError> {
-        let mut last = self.node.last_figures.0.lock().await;
+    pub(super) async fn figures(&self) -> Result<Arc<Figures>, ApiError> {
+        let mut last = self.last_figures.0.lock().await;
         if let Some((taken, figures)) = &*last
             && taken.elapsed() < FRESH
         {
@@ -42,16 +42,22 @@ impl<H: Host> Agent<H> {
         let figures = Arc::new(self.collect().await?);
         *last = Some((Instant::now(), Arc::clone(&figures)));
         drop(last);
-        let agent = self.clone();
+        let last_figures = Arc::clone(&self.last_figures);
         tokio::spawn(async move {
             sleep(FRESH).await;
-            let mut last = agent.node.last_figures.0.lock().await;
+            let mut last = last_figures.0.lock().await;
             // Nobody needs them any more, unless they are of a later collection.
             if last.as_ref().is_some_and(|(at, _)| at.elapsed() >= FRESH) {
                 *last = None;
             }
         });
         Ok(figures)
+    }
+
+    /// What all guests with a VMM have used, for callers.
+    pub(super) async fn usage_of_all(&self) -> Result<Vec<node::GuestUsage>, ApiError> {
+        let figures = self.figures().await?;
+        Ok(figures.guests.iter().filter_map(wire).collect())
     }
 
     async fn collect(&self) -> Result<Figures, ApiError> {
@@ -124,7 +130,7 @@ fn read(row: &StoredObject) -> Result<(VirtualMachineInstance, Vmi), ApiError> {
 }
 
 /// What callers see of it; nothing of a VMI without a VMM.
-pub(crate) fn wire(guest: &Guest) -> Option<node::GuestUsage> {
+fn wire(guest: &Guest) -> Option<node::GuestUsage> {
     let usage = guest.usage.as_ref()?;
     let (machine, silent) = match &usage.vmm {
         VmmReply::Answer(machine) => (Some(machine), String::new()),

@@ -8,8 +8,8 @@ use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
 use super::drain::Guest;
-use crate::agent::Agent;
 use crate::error::WriteError;
+use crate::node_service::NodeService;
 use crate::{clock, events, orders, watchdog};
 
 /// What a VMM takes to end by force, beyond the longest grace period.
@@ -21,12 +21,12 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How much more time the service manager is asked for, again and again.
 const EXTEND_MICROSECONDS: u32 = 30_000_000;
 
-impl<H: Host> Agent<H> {
+impl<H: Host> NodeService<H> {
     /// Has every guest end, with its grace period or `longest`, whichever is shorter, and waits for it.
     pub(crate) async fn end_with_node(&self, longest: Duration) {
         info!("the node goes down; its guests are asked to shut down");
         self.node.keeper.go_down();
-        self.publish_node();
+        self.publish();
         self.actors.wake_all();
         self.store.nudge();
         let deadline = Instant::now() + longest + MARGIN;

@@ -17,8 +17,8 @@ use proto_node::node::{Eviction, eviction::Step};
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{error, info};
 
-use crate::agent::Agent;
 use crate::error::{WriteError, store};
+use crate::node_service::NodeService;
 use crate::{clock, events, object, orders};
 
 /// While there is a drain, it is looked at so often at least.
@@ -68,7 +68,7 @@ impl Guest {
     }
 }
 
-impl<H: Host> Agent<H> {
+impl<H: Host> NodeService<H> {
     /// Carries drains out until `shutdown` is done.
     pub(crate) async fn run_drains(self, shutdown: impl Future<Output = ()> + Send) {
         tokio::pin!(shutdown);

@@ -12,13 +12,13 @@ use proto_node::node::{
 };
 use proto_node::vmi::ContainerDiskSource;
 
-use crate::agent::Agent;
+use super::NodeService;
 use crate::{clock, given};
 
 /// What answers to a pull call it.
 const KIND: &str = "image";
 
-impl<H: Host> ImageRegistry for Agent<H> {
+impl<H: Host> ImageRegistry for NodeService<H> {
     async fn pull_image(&self, pull: &PullImageRequest) -> Result<PullImageResponse, ApiError> {
         let source = ContainerDiskSource {
             image: pull.image.clone(),
