@@ -11,6 +11,7 @@ use agent_plan::{CapacityRules, Record, Timestamp};
 use agent_store::{Ledger, StoreError};
 
 use crate::actors::Actors;
+use crate::control_plane::Placements;
 use crate::control_plane::known::ControlPlanes;
 use crate::guests::Guests;
 use crate::keeper::Keeper;
@@ -112,6 +113,16 @@ impl<H: Host> Agent<H> {
             Arc::clone(&self.actors),
             Arc::clone(&self.host),
             Arc::clone(&self.metrics),
+        )
+    }
+
+    /// The service of placements.
+    pub(crate) fn placements(&self) -> Placements {
+        Placements::new(
+            (self.store.clone(), self.objects.clone()),
+            Arc::clone(&self.node),
+            Arc::clone(&self.actors),
+            Arc::clone(&self.control_planes),
         )
     }
 

@@ -1,5 +1,5 @@
-//! The agent as the client of its control plane sees it: assignments in, fenced and on disk before they are
-//! answered.
+//! Placements of VMIs on this node by control planes: assignments in, fenced and on disk before they are answered, and their
+//! leases.
 
 mod answers;
 pub(crate) mod known;
@@ -8,10 +8,10 @@ mod offer;
 mod renewals;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_domain::Owner;
-use agent_host::Host;
 use agent_plan::{Assignment, BootTime, Fence, Placed, Stage, Step, accept, fence, step, withdraw};
 use agent_sources::{ApiError, AssignedName, Assignments, Delete, GuestRegistry, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, Transaction};
@@ -20,12 +20,48 @@ use proto_node::meta::ObjectMeta;
 use proto_node::node::GetNodeInfoResponse;
 
 use self::answers::{Refusal, answer};
+use self::known::ControlPlanes;
 use self::offer::Offered;
-use crate::agent::Agent;
+use crate::actors::Actors;
 use crate::error::{WriteError, store};
+use crate::node::Node;
+use crate::objects::Objects;
+use crate::store::Store;
 use crate::{clock, object, resources};
 
-impl<H: Host> Assignments for Agent<H> {
+/// The service of placements. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Placements {
+    store: Store,
+    node: Arc<Node>,
+    actors: Arc<Actors>,
+    control_planes: Arc<ControlPlanes>,
+    objects: Objects,
+}
+
+impl Placements {
+    pub(crate) fn new(
+        (store, objects): (Store, Objects),
+        node: Arc<Node>,
+        actors: Arc<Actors>,
+        control_planes: Arc<ControlPlanes>,
+    ) -> Self {
+        Self {
+            store,
+            node,
+            actors,
+            control_planes,
+            objects,
+        }
+    }
+
+    /// Notes the control plane that this node dials.
+    pub(crate) fn dial(&self, name: &str) {
+        self.control_planes.name.get_or_init(|| name.to_owned());
+    }
+}
+
+impl Assignments for Placements {
     async fn registration(
         &self,
         control_plane: &str,
@@ -126,7 +162,7 @@ impl<H: Host> Assignments for Agent<H> {
     }
 }
 
-impl<H: Host> Agent<H> {
+impl Placements {
     /// All at once: it is one write, whatever their number.
     fn store_renewals(&self, keys: &[AssignmentKey], since: &BootTime) -> Result<(), WriteError> {
         self.store.write(|transaction| {

@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use crate::config::Config;
 use crate::connector::connector;
+use crate::control_plane::Placements;
 use crate::logging::LevelSwitch;
 use crate::node_service::NodeService;
 use crate::objects::Objects;
@@ -45,8 +46,9 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let endpoint = bind_metrics(&config, agent.host.dialer()).await?;
     let mut ends = Ends::new()?;
     let node = agent.node_service();
-    let control_plane = control_plane(&agent, &node, &config)?;
-    agent.settle_assignments()?;
+    let placements = agent.placements();
+    let control_plane = control_plane(&agent, (&node, &placements), &config)?;
+    placements.settle_assignments()?;
     agent
         .objects
         .install_common(config.instancetypes.common())?;
@@ -65,7 +67,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let directory = config.manifest_dir.clone();
     let source = ManifestSource::new(agent.objects.clone(), node.clone(), directory);
     let source = tokio::spawn(source.run(stopped(agent.actors.stopping())));
-    let keepers = keep(&agent, &node);
+    let keepers = keep(&agent, &node, placements);
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
     let fed = agent.clone();
@@ -119,10 +121,14 @@ async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle
 }
 
 /// Starts what looks after leases, drains, objects without an actor, and rules for guests.
-fn keep(agent: &Agent<LinuxHost>, node: &NodeService<LinuxHost>) -> [JoinHandle<()>; 4] {
+fn keep(
+    agent: &Agent<LinuxHost>,
+    node: &NodeService<LinuxHost>,
+    placements: Placements,
+) -> [JoinHandle<()>; 4] {
     let stopped = || stopped(agent.actors.stopping());
     [
-        tokio::spawn(agent.clone().run_leases(stopped())),
+        tokio::spawn(placements.run_leases(stopped())),
         tokio::spawn(node.clone().run_drains(stopped())),
         tokio::spawn(agent.objects.clone().run_controllers(stopped())),
         tokio::spawn(keep_rules(agent.clone(), stopped())),
@@ -229,26 +235,23 @@ impl Ends {
 }
 
 /// The client of a control plane.
-type NodeClient = ControlPlane<Objects, NodeService<LinuxHost>, Agent<LinuxHost>>;
+type NodeClient = ControlPlane<Objects, NodeService<LinuxHost>, Placements>;
 
 /// The client of the control plane, if the node has one.
 fn control_plane(
     agent: &Agent<LinuxHost>,
-    node: &NodeService<LinuxHost>,
+    (node, placements): (&NodeService<LinuxHost>, &Placements),
     config: &Config,
 ) -> anyhow::Result<Option<NodeClient>> {
     let Some(settings) = config.control_plane()? else {
         return Ok(None);
     };
-    let name = agent
-        .control_planes
-        .name
-        .get_or_init(|| settings.name.clone());
-    info!(control_plane = name, "dialling");
+    placements.dial(&settings.name);
+    info!(control_plane = settings.name, "dialling");
     let services = ControlPlaneServices {
         objects: agent.objects.clone(),
         node: node.clone(),
-        assignments: agent.clone(),
+        assignments: placements.clone(),
     };
     Ok(Some(ControlPlane::new(
         services,

@@ -10,7 +10,7 @@ use super::renewals::Renewals;
 #[derive(Default)]
 pub(crate) struct ControlPlanes {
     /// The one that this node dials.
-    pub(crate) name: OnceLock<String>,
+    pub(super) name: OnceLock<String>,
     /// What they renewed since.
     pub(super) renewals: Renewals,
     /// A lease was granted, renewed or taken back.

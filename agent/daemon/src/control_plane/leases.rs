@@ -3,13 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agent_host::Host;
 use agent_plan::{LeaseStep, LeaseTold, Millis, PlanEvent, Stage, end_of_another_boot, keep_lease};
 use agent_store::{AssignmentKey, Transaction};
 use tracing::{error, info};
 
-use super::{offer, token};
-use crate::agent::Agent;
+use super::{Placements, offer, token};
 use crate::error::WriteError;
 use crate::{clock, events, object, orders};
 
@@ -19,7 +17,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// After the ledger failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl<H: Host> Agent<H> {
+impl Placements {
     /// What has to be done before any guest is started: what was assigned in another boot is not for this one, and
     /// leases may have run out while there was no agent.
     pub(crate) fn settle_assignments(&self) -> Result<(), WriteError> {
