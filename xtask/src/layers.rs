@@ -1,8 +1,9 @@
 //! `cargo xtask layers`: which room may import which, hold unsafe code, and drop errors,
-//! and which files of a room import each other.
+//! which files of a room import each other, and where the daemon's `Agent` is implemented.
 //!
 //! [`violations`] is a pure function of the packages that cargo sees and of [`table::ROOMS`].
 
+mod agent;
 mod packages;
 mod swallowed;
 mod table;
@@ -18,14 +19,15 @@ use crate::circles;
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// Lists every import and every unsafe block outside the table, every error that is dropped without a reason, and
-/// every circle of files.
+/// Lists every import and every unsafe block outside the table, every error that is dropped without a reason, every
+/// circle of files, and what is implemented on the daemon's `Agent` elsewhere than in its own files.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let packages = Packages::of_workspace(root)?;
     let mut found = violations(&packages);
     found.extend(unsafety::violations(root)?);
     found.extend(swallowed::violations(root)?);
     found.extend(circles::violations(root)?);
+    found.extend(agent::violations(root)?);
     anyhow::ensure!(
         found.is_empty(),
         "what no room may do:\n  {}",

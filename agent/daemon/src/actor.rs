@@ -9,6 +9,7 @@ mod operation;
 mod probes;
 mod spec;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_domain::Vmi;
@@ -55,7 +56,7 @@ enum Next {
 
 /// The actor of one VMI.
 pub(crate) struct Actor<H> {
-    agent: Agent<H>,
+    agent: Arc<Agent<H>>,
     uid: String,
     wake: Wake,
     /// As it was last logged.
@@ -77,7 +78,7 @@ pub(crate) struct Actor<H> {
 }
 
 impl<H: Host> Actor<H> {
-    pub(crate) fn new(agent: Agent<H>, uid: String, wake: Wake, adopting: bool) -> Self {
+    pub(crate) fn new(agent: Arc<Agent<H>>, uid: String, wake: Wake, adopting: bool) -> Self {
         Self {
             agent,
             uid,
@@ -101,12 +102,12 @@ impl<H: Host> Actor<H> {
             if *stopping.borrow() {
                 return;
             }
-            let timed = self.agent.clone();
+            let timed = Arc::clone(&self.agent);
             let timed = timed.metrics.round();
             let round = self.round().await;
             drop(timed);
             if let Some(started) = self.start.end_round() {
-                let agent = self.agent.clone();
+                let agent = Arc::clone(&self.agent);
                 tokio::spawn(async move { started.conclude(&*agent.host).await });
             }
             let next = round.unwrap_or_else(|error| {

@@ -2,7 +2,6 @@
 
 mod spawn;
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use agent_domain::NodeCaps;
@@ -23,29 +22,12 @@ use crate::secrets::Secrets;
 use crate::store::Store;
 use crate::traces::handle::Traces;
 
-/// The agent. Cheap to clone.
-pub(crate) struct Agent<H>(Arc<Inner<H>>);
-
-impl<H> Clone for Agent<H> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<H> Deref for Agent<H> {
-    type Target = Inner<H>;
-
-    fn deref(&self) -> &Inner<H> {
-        &self.0
-    }
-}
-
-/// The parts of the agent that its tasks share.
-pub(crate) struct Inner<H> {
+/// The agent: it makes the services, and actors hold it.
+pub(crate) struct Agent<H> {
     pub(crate) store: Store,
     pub(crate) node: Arc<Node>,
     pub(crate) actors: Arc<Actors>,
-    pub(crate) control_planes: Arc<ControlPlanes>,
+    control_planes: Arc<ControlPlanes>,
     pub(crate) host: Arc<H>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Arc<Traces>,
@@ -61,7 +43,7 @@ impl<H: Host> Agent<H> {
         facts: NodeFacts,
         rules: CapacityRules,
         known_paths: KnownPaths,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Arc<Self>, StoreError> {
         let metrics = Arc::new(Metrics::new());
         let keeper = Keeper::new(ledger.maintenance()?);
         let node = Arc::new(Node::new(caps, facts, rules, known_paths, keeper));
@@ -69,7 +51,7 @@ impl<H: Host> Agent<H> {
         let actors = Arc::<Actors>::default();
         let control_planes = Arc::<ControlPlanes>::default();
         let traces = Arc::<Traces>::default();
-        let agent = Self(Arc::new(Inner {
+        let agent = Arc::new(Self {
             objects: Objects::new(
                 store.clone(),
                 Arc::clone(&node),
@@ -84,12 +66,12 @@ impl<H: Host> Agent<H> {
             host: Arc::new(host),
             metrics,
             traces,
-        }));
+        });
         // Actors hold the agent, and the ledger is closed when nothing holds it any more.
-        let held = Arc::downgrade(&agent.0);
+        let held = Arc::downgrade(&agent);
         agent.actors.start_by(move |target, uid| {
-            if let Some(inner) = held.upgrade() {
-                Self(inner).spawn(target, uid, false);
+            if let Some(agent) = held.upgrade() {
+                agent.spawn(target, uid, false);
             }
         });
         Ok(agent)

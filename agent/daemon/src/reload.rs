@@ -3,6 +3,8 @@
 //! A file that is wrong changes nothing. What cannot change while the agent runs is named, and waits for
 //! its next start. Guests that run are not touched in either case.
 
+use std::sync::Arc;
+
 use agent_host::LinuxHost;
 use sd_notify::NotifyState;
 use tracing::{error, info, warn};
@@ -17,7 +19,7 @@ use crate::{facts, traces, watchdog};
 
 /// The configuration that is in force, and how to get the next one.
 pub(crate) struct Reloader {
-    agent: Agent<LinuxHost>,
+    agent: Arc<Agent<LinuxHost>>,
     node: NodeService<LinuxHost>,
     level: LevelSwitch,
     doors: DoorKeeper,
@@ -27,7 +29,7 @@ pub(crate) struct Reloader {
 
 impl Reloader {
     pub(crate) fn new(
-        (agent, node): (Agent<LinuxHost>, NodeService<LinuxHost>),
+        (agent, node): (Arc<Agent<LinuxHost>>, NodeService<LinuxHost>),
         level: LevelSwitch,
         doors: DoorKeeper,
         present: Config,

@@ -1,6 +1,7 @@
 //! From a configuration to a running agent, and back.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_host::{Dialer, LinuxHost, NodeFacts, Restored};
@@ -70,10 +71,10 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let keepers = keep(&agent, &node, placements);
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
-    let fed = agent.clone();
+    let fed = Arc::clone(&agent);
     let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger.version().is_ok()));
     tell_ready(&agent.node.name, adopted, &config.socket);
-    let mut reloader = Reloader::new((agent.clone(), node.clone()), level, keeper, config);
+    let mut reloader = Reloader::new((Arc::clone(&agent), node.clone()), level, keeper, config);
     let served = tokio::select! {
         ended = &mut service => Some(ended),
         () = ends.wait(|| reloader.reload()) => None,
@@ -122,7 +123,7 @@ async fn finish(agent: &Agent<LinuxHost>, tasks: impl Iterator<Item = JoinHandle
 
 /// Starts what looks after leases, drains, objects without an actor, and rules for guests.
 fn keep(
-    agent: &Agent<LinuxHost>,
+    agent: &Arc<Agent<LinuxHost>>,
     node: &NodeService<LinuxHost>,
     placements: Placements,
 ) -> [JoinHandle<()>; 4] {
@@ -131,12 +132,12 @@ fn keep(
         tokio::spawn(placements.run_leases(stopped())),
         tokio::spawn(node.clone().run_drains(stopped())),
         tokio::spawn(agent.objects.clone().run_controllers(stopped())),
-        tokio::spawn(keep_rules(agent.clone(), stopped())),
+        tokio::spawn(keep_rules(Arc::clone(agent), stopped())),
     ]
 }
 
 /// Has rules of nftables for guests be what they are to be.
-async fn keep_rules(agent: Agent<LinuxHost>, shutdown: impl Future<Output = ()>) {
+async fn keep_rules(agent: Arc<Agent<LinuxHost>>, shutdown: impl Future<Output = ()>) {
     let kept = agent.host.keep_rules(|Restored { table, what, .. }| {
         warn!(
             table,
@@ -163,7 +164,7 @@ pub(crate) fn ledger_file(config: &Config) -> PathBuf {
 }
 
 /// The agent with its ledger and its host, before it does anything.
-async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Agent<LinuxHost>> {
+async fn open(config: &Config, facts: NodeFacts) -> anyhow::Result<Arc<Agent<LinuxHost>>> {
     let ledger = Ledger::open(&ledger_file(config), Limits::default())?;
     make_dirs(config).await?;
     let secrets = open_secrets(&config.state_dir, &ledger)?;

@@ -1,5 +1,6 @@
 //! Beginning what may take more than a moment.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_domain::Vmi;
@@ -24,7 +25,7 @@ impl<H: Host> Actor<H> {
         record: &Record,
         now: Timestamp,
     ) -> Outcome {
-        let (agent, wake) = (self.agent.clone(), self.wake.clone());
+        let (agent, wake) = (Arc::clone(&self.agent), self.wake.clone());
         let (object, vmi, record) = (object.clone(), vmi.clone(), record.clone());
         let (begun, traced) = (Instant::now(), self.start.mark());
         let carried_out = action.clone();

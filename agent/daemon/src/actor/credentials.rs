@@ -33,7 +33,7 @@ pub(super) struct CredentialsWatch {
 
 impl CredentialsWatch {
     /// One that asks nobody before it knows whom.
-    pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Option<Self> {
+    pub(super) fn of<H: Host>(agent: &Arc<Agent<H>>, vmi: &Vmi, wake: &Wake) -> Option<Self> {
         let credentials = vmi.access_credentials.iter();
         let credentials: Vec<AccessCredential> = credentials
             .filter(|credential| credential.is_of_agent())
@@ -44,7 +44,7 @@ impl CredentialsWatch {
         }
         let asked = watch::Sender::new(None);
         let setter = Setter {
-            agent: agent.clone(),
+            agent: Arc::clone(agent),
             namespace: vmi.namespace.to_string(),
             credentials,
             said: LastSync::default(),
@@ -84,7 +84,7 @@ impl LastSync {
 }
 
 struct Setter<H> {
-    agent: Agent<H>,
+    agent: Arc<Agent<H>>,
     namespace: String,
     credentials: Vec<AccessCredential>,
     said: LastSync,

@@ -38,11 +38,11 @@ pub(super) struct GuestWatch {
 
 impl GuestWatch {
     /// One that asks no guest before the first call of [`Self::follow`].
-    pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
+    pub(super) fn of<H: Host>(agent: &Arc<Agent<H>>, vmi: &Vmi, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
         let is_seen = |it: &Interface| matches!(it.attachment, Attachment::Network(_));
         let asker = GuestPoller {
-            agent: agent.clone(),
+            agent: Arc::clone(agent),
             seen: vmi.interfaces.iter().any(is_seen).then(|| vmi.clone()),
             told: LastReports::default(),
             wake: Arc::clone(wake),
@@ -114,7 +114,7 @@ impl LastReports {
 }
 
 struct GuestPoller<H> {
-    agent: Agent<H>,
+    agent: Arc<Agent<H>>,
     /// The VMI, if it has an interface where the node sees neighbours.
     seen: Option<Vmi>,
     told: LastReports,

@@ -35,7 +35,7 @@ struct ProbeReport {
 
 impl Probes {
     /// Those of a VMI, which probe nothing before the guest to probe is set.
-    pub(super) fn of<H: Host>(agent: &Agent<H>, vmi: &Vmi, wake: &Wake) -> Self {
+    pub(super) fn of<H: Host>(agent: &Arc<Agent<H>>, vmi: &Vmi, wake: &Wake) -> Self {
         let asked = watch::Sender::new(None);
         let mut tasks = JoinSet::new();
         let mut start = |kind, probe: &Option<Probe>| {
@@ -45,7 +45,7 @@ impl Probes {
                 events: Vec::new(),
             }));
             let prober = Prober {
-                agent: agent.clone(),
+                agent: Arc::clone(agent),
                 vmi: vmi.clone(),
                 probe: probe.clone(),
                 told: Arc::clone(&told),
@@ -94,7 +94,7 @@ impl Probes {
 
 /// One probe.
 struct Prober<H> {
-    agent: Agent<H>,
+    agent: Arc<Agent<H>>,
     vmi: Vmi,
     probe: Probe,
     told: Arc<Mutex<ProbeReport>>,

@@ -22,7 +22,7 @@ const AFTER_PANIC: Duration = Duration::from_secs(5);
 
 impl<H: Host> Agent<H> {
     /// Gives every VMI of the ledger its actor: this is where guests are re-adopted.
-    pub(crate) fn adopt_all(&self) -> Result<usize, ApiError> {
+    pub(crate) fn adopt_all(self: &Arc<Self>) -> Result<usize, ApiError> {
         let (objects, _) = self
             .store
             .ledger
@@ -68,15 +68,16 @@ impl<H: Host> Agent<H> {
     }
 
     /// Starts the actor of a VMI.
-    pub(super) fn spawn(&self, target: &ObjectRef, uid: &str, adopting: bool) {
+    pub(super) fn spawn(self: &Arc<Self>, target: &ObjectRef, uid: &str, adopting: bool) {
         let wake = self.actors.enter(uid);
         let span =
             info_span!("vmi", vmi = %format_args!("{}/{}", target.namespace, target.name), uid);
-        let (agent, uid) = (self.clone(), uid.to_owned());
+        let (agent, uid) = (Arc::clone(self), uid.to_owned());
         let task = async move {
             let mut adopting = adopting;
             loop {
-                let actor = Actor::new(agent.clone(), uid.clone(), Arc::clone(&wake), adopting);
+                let actor =
+                    Actor::new(Arc::clone(&agent), uid.clone(), Arc::clone(&wake), adopting);
                 // One VMI's trouble is not its neighbours'.
                 if AssertUnwindSafe(actor.run()).catch_unwind().await.is_ok() {
                     break;
