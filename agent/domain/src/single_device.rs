@@ -1,5 +1,7 @@
 //! Devices of which a machine has at most one.
 
+use proto_node::vmi::Devices;
+
 use crate::vmi::Vmi;
 
 /// A PCI function of which a machine has at most one.
@@ -42,6 +44,22 @@ impl SingleDevice {
             Self::Vsock => "vsock",
         }
     }
+
+    /// Whether a spec with all its defaults asks for it.
+    pub(crate) fn is_wanted(self, devices: &Devices) -> bool {
+        match self {
+            Self::Rng => devices.rng.is_some(),
+            // Every guest has it, for its agent.
+            Self::Console => true,
+            Self::Watchdog => devices.watchdog.is_some(),
+            Self::Pvpanic => devices
+                .panic_devices
+                .iter()
+                .any(|device| device.model == "pvpanic"),
+            Self::Balloon => devices.autoattach_mem_balloon.unwrap_or(true),
+            Self::Vsock => devices.autoattach_vsock.unwrap_or(false),
+        }
+    }
 }
 
 impl Vmi {
@@ -49,7 +67,6 @@ impl Vmi {
     pub fn single_devices(&self) -> impl Iterator<Item = SingleDevice> {
         SingleDevice::ALL.into_iter().filter(|device| match device {
             SingleDevice::Rng => self.rng,
-            // Every guest has it, for its agent.
             SingleDevice::Console => true,
             SingleDevice::Watchdog => self.watchdog.is_some(),
             SingleDevice::Pvpanic => self.panic_devices.pci,

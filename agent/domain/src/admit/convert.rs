@@ -8,6 +8,7 @@ use super::about::About;
 use super::boot::Booted;
 use super::judge::JudgedVmi;
 use super::network::share_queues;
+use crate::single_device::SingleDevice;
 use crate::vmi::{Boot, FirmwareBoot, RebootPolicy, Vmi};
 
 /// Most queues of a virtio disk in this release.
@@ -59,9 +60,9 @@ pub fn convert_vmi(judged: JudgedVmi<'_>) -> Vmi {
         names: parts.names,
         access_credentials: parts.access_credentials,
         disk_queues: disk_queues(devices, vcpus),
-        rng: devices.rng.is_some(),
-        balloon: devices.autoattach_mem_balloon.unwrap_or(true),
-        vsock: devices.autoattach_vsock.unwrap_or(false),
+        rng: SingleDevice::Rng.is_wanted(devices),
+        balloon: SingleDevice::Balloon.is_wanted(devices),
+        vsock: SingleDevice::Vsock.is_wanted(devices),
         watchdog: parts.watchdog,
         panic_devices: parts.panic,
         start_paused: parts.start_paused,

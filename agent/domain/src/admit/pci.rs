@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use proto_node::vmi::{Devices, PanicDevice};
+use proto_node::vmi::Devices;
 
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
+use crate::single_device::SingleDevice;
 use crate::vmi::PciAddress;
 
 /// Devices of bus 0: 0 is the host bridge, 31 what firmware takes for the ISA bridge.
@@ -73,23 +74,24 @@ pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
 
 /// Refuses more devices than a machine has room for.
 pub(super) fn check_count(devices: &Devices, review: &mut Review<'_>) {
-    let panic_function = |device: &PanicDevice| device.model == "pvpanic";
-    let singles = [
-        devices.rng.is_some(),
-        devices.autoattach_mem_balloon.unwrap_or(true),
-        devices.autoattach_vsock.unwrap_or(false),
-        devices.watchdog.is_some(),
-        devices.panic_devices.iter().any(panic_function),
-    ];
-    let singles: usize = singles.into_iter().map(usize::from).sum();
-    let count = devices.disks.len() + devices.interfaces.len() + singles;
+    let singles: Vec<&str> = SingleDevice::ALL
+        .into_iter()
+        .filter(|single| *single != SingleDevice::Console && single.is_wanted(devices))
+        .map(SingleDevice::name)
+        .collect();
+    let count = devices.disks.len() + devices.interfaces.len() + singles.len();
     if count > MAX_DEVICES {
-        review.push(FieldError::new(
-            "spec.domain.devices",
-            Rule::Invalid,
-            format!("{count} disks, interfaces, rng, balloon, vsock, watchdog and panic device: a machine has room for {MAX_DEVICES}"),
-        )
-        .beyond(Bound::Release));
+        let counted = [&["disks", "interfaces"], singles.as_slice()]
+            .concat()
+            .join(", ");
+        review.push(
+            FieldError::new(
+                "spec.domain.devices",
+                Rule::Invalid,
+                format!("{count} devices ({counted}): a machine has room for {MAX_DEVICES}"),
+            )
+            .beyond(Bound::Release),
+        );
     }
 }
 
@@ -131,7 +133,27 @@ fn number(text: &str, digits: usize) -> Result<u16, BadAddress> {
 
 #[cfg(test)]
 mod tests {
+    use proto_node::vmi::Interface;
+
+    use super::super::occasion::Occasion;
     use super::*;
+
+    #[test]
+    fn devices_of_which_a_machine_has_one_count_too() {
+        let refused = |devices: &Devices| {
+            let mut review = Review::new(Occasion::NewAnywhere);
+            check_count(devices, &mut review);
+            review.errors.pop().map(|error| error.message)
+        };
+        let mut devices = Devices {
+            interfaces: vec![Interface::default(); 28],
+            ..Devices::default()
+        };
+        assert_eq!(refused(&devices), None);
+        devices.autoattach_vsock = Some(true);
+        let message = "30 devices (disks, interfaces, balloon, vsock): a machine has room for 29";
+        assert_eq!(refused(&devices), Some(message.to_owned()));
+    }
 
     #[test]
     fn addresses_are_read_or_refused() {
