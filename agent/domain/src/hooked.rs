@@ -2,13 +2,12 @@
 
 mod cloud_init;
 
+use std::mem;
+
 pub use cloud_init::{cloud_init_volumes, with_cloud_init};
-use proto_machine::smbios::{
-    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
-};
-use proto_node::hooks::{
-    Disk, Interface, Kernel, Machine, Smbios, SmbiosBaseBoard, SmbiosChassis, SmbiosSystem,
-};
+use proto_machine::for_each_smbios_text;
+use proto_machine::smbios::{MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, check_line};
+use proto_node::hooks::{Disk, Interface, Kernel, Machine, Smbios};
 
 use crate::admit::{MAX_CMDLINE_BYTES, MAX_SERIAL_BYTES};
 use crate::error::{FieldError, Rule};
@@ -27,7 +26,7 @@ pub fn describe(vmi: &Vmi) -> Machine {
         vcpus: vmi.cpus.count(),
         memory_bytes: vmi.memory_bytes,
         kernel,
-        smbios: Some(smbios(vmi)),
+        smbios: Some(smbios(&vmi.identity)),
         disks: vmi
             .disks
             .iter()
@@ -49,38 +48,20 @@ pub fn describe(vmi: &Vmi) -> Machine {
     }
 }
 
-fn smbios(vmi: &Vmi) -> Smbios {
-    let identity = &vmi.identity;
-    let system = &identity.system;
-    let board = &identity.base_board;
-    let chassis = &identity.chassis;
-    Smbios {
-        system: Some(SmbiosSystem {
-            uuid: uuid(system.uuid),
-            manufacturer: system.manufacturer.clone(),
-            product: system.product.clone(),
-            version: system.version.clone(),
-            serial: system.serial.clone(),
-            sku: system.sku.clone(),
-            family: system.family.clone(),
-        }),
-        base_board: Some(SmbiosBaseBoard {
-            manufacturer: board.manufacturer.clone(),
-            product: board.product.clone(),
-            version: board.version.clone(),
-            serial: board.serial.clone(),
-            asset: board.asset.clone(),
-            location: board.location.clone(),
-        }),
-        chassis: Some(SmbiosChassis {
-            manufacturer: chassis.manufacturer.clone(),
-            version: chassis.version.clone(),
-            serial: chassis.serial.clone(),
-            asset: chassis.asset.clone(),
-            sku: chassis.sku.clone(),
-        }),
+fn smbios(identity: &SmbiosConfig) -> Smbios {
+    let mut smbios = Smbios {
         oem_strings: identity.oem_strings.clone(),
+        ..Smbios::default()
+    };
+    macro_rules! copy {
+        ($table:ident, $text:ident) => {
+            let table = smbios.$table.get_or_insert_default();
+            table.$text.clone_from(&identity.$table.$text);
+        };
     }
+    for_each_smbios_text!(copy);
+    smbios.system.get_or_insert_default().uuid = uuid(identity.system.uuid);
+    smbios
 }
 
 /// As it is written: 8-4-4-4-12 hexadecimal digits.
@@ -130,41 +111,24 @@ fn take(vmi: &mut Vmi, machine: &Machine) {
     if let (Boot::Kernel(boot), Some(kernel)) = (&mut vmi.boot, &machine.kernel) {
         boot.cmdline.clone_from(&kernel.command_line);
     }
-    let smbios = machine.smbios.clone().unwrap_or_default();
-    let system = smbios.system.unwrap_or_default();
-    let board = smbios.base_board.unwrap_or_default();
-    let chassis = smbios.chassis.unwrap_or_default();
-    vmi.identity = SmbiosConfig {
-        system: SystemInfo {
-            manufacturer: system.manufacturer,
-            product: system.product,
-            version: system.version,
-            serial: system.serial,
-            // No hook may change it.
-            uuid: vmi.identity.system.uuid,
-            sku: system.sku,
-            family: system.family,
-        },
-        base_board: BaseBoardInfo {
-            manufacturer: board.manufacturer,
-            product: board.product,
-            version: board.version,
-            serial: board.serial,
-            asset: board.asset,
-            location: board.location,
-        },
-        chassis: ChassisInfo {
-            manufacturer: chassis.manufacturer,
-            version: chassis.version,
-            serial: chassis.serial,
-            asset: chassis.asset,
-            sku: chassis.sku,
-        },
-        oem_strings: smbios.oem_strings,
-    };
+    take_smbios(
+        &mut vmi.identity,
+        machine.smbios.clone().unwrap_or_default(),
+    );
     for (disk, offered) in vmi.disks.iter_mut().zip(&machine.disks) {
         disk.serial.clone_from(&offered.serial);
     }
+}
+
+/// Takes over all but the UUID, which no hook may change.
+fn take_smbios(identity: &mut SmbiosConfig, mut smbios: Smbios) {
+    identity.oem_strings = smbios.oem_strings;
+    macro_rules! take {
+        ($table:ident, $text:ident) => {
+            identity.$table.$text = mem::take(&mut smbios.$table.get_or_insert_default().$text);
+        };
+    }
+    for_each_smbios_text!(take);
 }
 
 /// Where two machines differ, top down.
@@ -186,32 +150,31 @@ fn differences(one: &Machine, other: &Machine) -> [(&'static str, bool); 6] {
 fn illegal(vmi: &Vmi) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut judge = |path: String, text: &str, most: usize| {
-        if text.len() > most {
-            let message = format!("is {} bytes long: at most {most} are allowed", text.len());
-            errors.push(FieldError::new(path, Rule::Invalid, message).value(text));
-        } else if text.chars().any(char::is_control) {
-            let message = "must be without control characters";
-            errors.push(FieldError::new(path, Rule::Invalid, message).value(text));
+        if let Err(broken) = check_line(text, most) {
+            let error = FieldError::new(path, Rule::Invalid, broken.to_string());
+            errors.push(error.value(text));
         }
     };
     if let Boot::Kernel(kernel) = &vmi.boot {
         let path = String::from("machine.kernel.commandLine");
         judge(path, &kernel.cmdline, MAX_CMDLINE_BYTES);
     }
-    for (field, text) in smbios_texts(vmi) {
-        judge(
-            format!("machine.smbios.{field}"),
-            text,
-            MAX_SMBIOS_STRING_BYTES,
-        );
+    let identity = &vmi.identity;
+    macro_rules! judge_text {
+        ($table:ident, $text:ident) => {
+            let table = match stringify!($table) {
+                "base_board" => "baseBoard",
+                table => table,
+            };
+            let path = format!("machine.smbios.{table}.{}", stringify!($text));
+            judge(path, &identity.$table.$text, MAX_SMBIOS_STRING_BYTES);
+        };
     }
-    let strings = &vmi.identity.oem_strings;
+    for_each_smbios_text!(judge_text);
+    let strings = &identity.oem_strings;
     for (index, text) in strings.iter().enumerate() {
-        judge(
-            format!("machine.smbios.oemStrings[{index}]"),
-            text,
-            MAX_SMBIOS_STRING_BYTES,
-        );
+        let path = format!("machine.smbios.oemStrings[{index}]");
+        judge(path, text, MAX_SMBIOS_STRING_BYTES);
     }
     let serial = |index| format!("machine.disks[{index}].serial");
     for (index, disk) in vmi.disks.iter().enumerate() {
@@ -235,27 +198,23 @@ fn illegal(vmi: &Vmi) -> Vec<FieldError> {
     errors
 }
 
-/// Texts of SMBIOS by their field.
-fn smbios_texts(vmi: &Vmi) -> [(&'static str, &String); 17] {
-    let identity = &vmi.identity;
-    let (system, board, chassis) = (&identity.system, &identity.base_board, &identity.chassis);
-    [
-        ("system.manufacturer", &system.manufacturer),
-        ("system.product", &system.product),
-        ("system.version", &system.version),
-        ("system.serial", &system.serial),
-        ("system.sku", &system.sku),
-        ("system.family", &system.family),
-        ("baseBoard.manufacturer", &board.manufacturer),
-        ("baseBoard.product", &board.product),
-        ("baseBoard.version", &board.version),
-        ("baseBoard.serial", &board.serial),
-        ("baseBoard.asset", &board.asset),
-        ("baseBoard.location", &board.location),
-        ("chassis.manufacturer", &chassis.manufacturer),
-        ("chassis.version", &chassis.version),
-        ("chassis.serial", &chassis.serial),
-        ("chassis.asset", &chassis.asset),
-        ("chassis.sku", &chassis.sku),
-    ]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_of_smbios_is_shown_to_hooks_and_taken_back() {
+        let mut identity = SmbiosConfig::default();
+        macro_rules! fill {
+            ($table:ident, $text:ident) => {
+                identity.$table.$text = concat!("a ", stringify!($text)).to_owned();
+            };
+        }
+        for_each_smbios_text!(fill);
+        let shown = smbios(&identity);
+        assert!(!format!("{shown:?}").contains("\"\""), "{shown:?}");
+        let mut taken = SmbiosConfig::default();
+        take_smbios(&mut taken, shown);
+        assert_eq!(taken, identity);
+    }
 }

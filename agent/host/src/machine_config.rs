@@ -12,7 +12,8 @@ use std::os::fd::BorrowedFd;
 
 use agent_domain::{HugepageSize, RebootPolicy, Vmi};
 use agent_plan::{CpuGrant, PciAddresses};
-use proto_machine::smbios::{BaseBoardInfo, SmbiosConfig};
+use proto_machine::for_each_smbios_text;
+use proto_machine::smbios::SmbiosConfig;
 use proto_vmm::v1;
 
 pub(crate) use error::AssembleError;
@@ -141,39 +142,23 @@ fn boot<'a>(
 }
 
 fn smbios(identity: &SmbiosConfig) -> v1::Smbios {
-    let SmbiosConfig {
-        system,
-        base_board: board,
-        chassis,
-        oem_strings,
-    } = identity;
-    v1::Smbios {
-        system: Some(v1::SmbiosSystem {
-            manufacturer: system.manufacturer.clone(),
-            product: system.product.clone(),
-            version: system.version.clone(),
-            serial: system.serial.clone(),
-            uuid: system.uuid.to_vec(),
-            sku: system.sku.clone(),
-            family: system.family.clone(),
-        }),
-        base_board: (*board != BaseBoardInfo::default()).then(|| v1::SmbiosBaseBoard {
-            manufacturer: board.manufacturer.clone(),
-            product: board.product.clone(),
-            version: board.version.clone(),
-            serial: board.serial.clone(),
-            asset: board.asset.clone(),
-            location: board.location.clone(),
-        }),
-        chassis: Some(v1::SmbiosChassis {
-            manufacturer: chassis.manufacturer.clone(),
-            version: chassis.version.clone(),
-            serial: chassis.serial.clone(),
-            asset: chassis.asset.clone(),
-            sku: chassis.sku.clone(),
-        }),
-        oem_strings: oem_strings.clone(),
+    let mut smbios = v1::Smbios {
+        oem_strings: identity.oem_strings.clone(),
+        ..v1::Smbios::default()
+    };
+    macro_rules! copy {
+        ($table:ident, $text:ident) => {
+            let table = smbios.$table.get_or_insert_default();
+            table.$text.clone_from(&identity.$table.$text);
+        };
     }
+    for_each_smbios_text!(copy);
+    smbios.system.get_or_insert_default().uuid = identity.system.uuid.to_vec();
+    // An empty board would be shown as one without a name.
+    smbios
+        .base_board
+        .take_if(|board| *board == v1::SmbiosBaseBoard::default());
+    smbios
 }
 
 #[cfg(test)]

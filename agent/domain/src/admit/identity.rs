@@ -1,8 +1,6 @@
 //! What the guest finds in SMBIOS.
 
-use proto_machine::smbios::{
-    ChassisInfo, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo, is_legal,
-};
+use proto_machine::smbios::{ChassisInfo, SmbiosConfig, SystemInfo, check_text};
 use proto_node::vmi::DomainSpec;
 
 use super::review::Review;
@@ -58,16 +56,9 @@ pub(super) fn judge(domain: &DomainSpec, review: &mut Review<'_>) -> SmbiosConfi
 
 /// Refuses a text that SMBIOS has no room for.
 pub(super) fn legal_text(field: &str, value: &str, review: &mut Review<'_>) {
-    if is_legal(value) {
-        return;
+    if let Err(broken) = check_text(value) {
+        review.invalid(field, value, broken.to_string());
     }
-    let length = value.len();
-    let message = if length > MAX_SMBIOS_STRING_BYTES {
-        format!("is {length} bytes long: at most {MAX_SMBIOS_STRING_BYTES} are allowed")
-    } else {
-        "must be without control characters".to_owned()
-    };
-    review.invalid(field, value, message);
 }
 
 /// 32 hexadecimal digits, 8-4-4-4-12.

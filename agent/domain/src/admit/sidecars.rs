@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use proto_machine::smbios::{BaseBoardInfo, is_legal};
+use proto_machine::smbios::{BaseBoardInfo, check_text};
 use serde_json::Value;
 
 use super::identity::legal_text;
@@ -26,7 +26,7 @@ pub(super) fn base_board(
             check_sidecars(text, review);
         }
         legal_text(&path_of(MANUFACTURER), &manufacturer, review);
-    } else if !is_legal(&manufacturer) {
+    } else if check_text(&manufacturer).is_err() {
         manufacturer.clear();
     }
     BaseBoardInfo {

@@ -1,76 +1,51 @@
 //! `smbios` of a machine's configuration.
 
-use proto_machine::smbios::{
-    BaseBoardInfo, ChassisInfo, MAX_OEM_STRINGS, MAX_SMBIOS_STRING_BYTES, SmbiosConfig, SystemInfo,
-};
+use proto_machine::for_each_smbios_text;
+use proto_machine::smbios::{MAX_OEM_STRINGS, SmbiosConfig, check_text};
 use proto_vmm::v1;
 
 use super::error::FieldError;
 
 /// Reads everything.
 pub(super) fn smbios(wire: &v1::Smbios) -> Result<SmbiosConfig, FieldError> {
-    let system = wire.system.clone().unwrap_or_default();
-    let base_board = wire.base_board.clone().unwrap_or_default();
-    let chassis = wire.chassis.clone().unwrap_or_default();
     let count = wire.oem_strings.len();
     if count > MAX_OEM_STRINGS {
         let rule = format!("has {count} entries, more than {MAX_OEM_STRINGS}");
         return Err(FieldError::new("smbios.oem_strings", rule));
     }
-    let oem_strings = wire
-        .oem_strings
-        .iter()
-        .enumerate()
-        .map(|(index, oem)| {
-            let field = format!("oem_strings[{index}]");
-            if oem.is_empty() {
-                return Err(FieldError::new(format!("smbios.{field}"), "is empty"));
+    for (index, oem) in wire.oem_strings.iter().enumerate() {
+        let field = format!("oem_strings[{index}]");
+        if oem.is_empty() {
+            return Err(FieldError::new(format!("smbios.{field}"), "is empty"));
+        }
+        check(&field, oem)?;
+    }
+    let mut config = SmbiosConfig {
+        oem_strings: wire.oem_strings.clone(),
+        ..SmbiosConfig::default()
+    };
+    macro_rules! copy {
+        ($table:ident, $text:ident) => {
+            if let Some(table) = &wire.$table {
+                check(
+                    concat!(stringify!($table), ".", stringify!($text)),
+                    &table.$text,
+                )?;
+                config.$table.$text.clone_from(&table.$text);
             }
-            text(&field, oem.clone())
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(SmbiosConfig {
-        system: SystemInfo {
-            manufacturer: text("system.manufacturer", system.manufacturer)?,
-            product: text("system.product", system.product)?,
-            version: text("system.version", system.version)?,
-            serial: text("system.serial", system.serial)?,
-            uuid: uuid(&system.uuid)?,
-            sku: text("system.sku", system.sku)?,
-            family: text("system.family", system.family)?,
-        },
-        base_board: BaseBoardInfo {
-            manufacturer: text("base_board.manufacturer", base_board.manufacturer)?,
-            product: text("base_board.product", base_board.product)?,
-            version: text("base_board.version", base_board.version)?,
-            serial: text("base_board.serial", base_board.serial)?,
-            asset: text("base_board.asset", base_board.asset)?,
-            location: text("base_board.location", base_board.location)?,
-        },
-        chassis: ChassisInfo {
-            manufacturer: text("chassis.manufacturer", chassis.manufacturer)?,
-            version: text("chassis.version", chassis.version)?,
-            serial: text("chassis.serial", chassis.serial)?,
-            asset: text("chassis.asset", chassis.asset)?,
-            sku: text("chassis.sku", chassis.sku)?,
-        },
-        oem_strings,
-    })
+        };
+    }
+    for_each_smbios_text!(copy);
+    if let Some(system) = &wire.system {
+        config.system.uuid = uuid(&system.uuid)?;
+    }
+    Ok(config)
 }
 
-/// A string as guests may see it.
-fn text(field: &str, value: String) -> Result<String, FieldError> {
-    let refuse = |rule| Err(FieldError::new(format!("smbios.{field}"), rule));
-    if value.len() > MAX_SMBIOS_STRING_BYTES {
-        let bytes = value.len();
-        return refuse(format!(
-            "has {bytes} bytes, more than {MAX_SMBIOS_STRING_BYTES}"
-        ));
-    }
-    if value.chars().any(char::is_control) {
-        return refuse("has a control character".to_owned());
-    }
-    Ok(value)
+/// Refuses a text that a guest must not see.
+fn check(field: &str, text: &str) -> Result<(), FieldError> {
+    check_text(text)
+        .map_err(|broken| FieldError::new(format!("smbios.{field}"), broken.to_string()))
 }
 
 /// None, or 16 bytes.
@@ -91,6 +66,22 @@ mod tests {
     #[test]
     fn what_is_left_out_is_not_specified() {
         assert_eq!(smbios(&v1::Smbios::default()), Ok(SmbiosConfig::default()));
+    }
+
+    #[test]
+    fn every_text_is_read() {
+        let mut wire = v1::Smbios::default();
+        macro_rules! fill {
+            ($table:ident, $text:ident) => {
+                wire.$table.get_or_insert_default().$text = stringify!($text).to_owned();
+            };
+        }
+        for_each_smbios_text!(fill);
+        // No text of the message is left out of the list.
+        assert!(!format!("{wire:?}").contains("\"\""), "{wire:?}");
+        let config = smbios(&wire).unwrap();
+        assert_eq!(config.base_board.location, "location");
+        assert!(!format!("{config:?}").contains("\"\""), "{config:?}");
     }
 
     #[test]
