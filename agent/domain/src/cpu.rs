@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// What a guest's CPUs are beyond their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
-    /// `host-model`, `host-passthrough`, or one of [`CPU_MODELS`].
+    /// `host-model`, `host-passthrough`, or one of [`NamedModel::all`](proto_machine::cpu_models::NamedModel::all).
     pub model: String,
     /// Sockets that there may ever be, at least those that there are.
     pub max_sockets: u32,
@@ -27,21 +27,6 @@ pub struct DedicatedCpus {
     /// The guest's NUMA nodes are those of its CPUs.
     pub numa_passthrough: bool,
 }
-
-/// CPU models with names. A test compares them with docs/cpu-models.md.
-pub const CPU_MODELS: [&str; 11] = [
-    "x86-64-v2",
-    "x86-64-v3",
-    "x86-64-v4",
-    "Nehalem",
-    "Westmere",
-    "SandyBridge",
-    "Haswell-noTSX",
-    "Skylake-Server-noTSX-IBRS",
-    "Cascadelake-Server-noTSX",
-    "EPYC",
-    "EPYC-Rome",
-];
 
 /// A feature that is not as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

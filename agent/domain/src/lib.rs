@@ -45,8 +45,8 @@ pub use cloud_init::{
     MetadataFile,
 };
 pub use cpu::{
-    CPU_MODELS, ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment,
-    FeaturePolicy, HypervOptions, KvmOptions,
+    ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment, FeaturePolicy,
+    HypervOptions, KvmOptions,
 };
 pub use date::{parse_rfc3339, rfc3339};
 pub use derive::{generated_name, name_suffix, spread};

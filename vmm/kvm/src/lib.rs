@@ -23,7 +23,7 @@ pub use coalesced_pio::CoalescedPio;
 pub use cpu::{
     CpuConfig, CpuError, CpuMismatch, CpuModel, CpuState, CpuTopology, Enlightenment, Feature,
     FeaturePolicy, FeatureSet, GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature,
-    MAX_HYPERV_VENDOR_BYTES, NamedModel, Signature, Toggle, TopologyError, TscConfig,
+    MAX_HYPERV_VENDOR_BYTES, Toggle, TopologyError, TscConfig,
 };
 pub use error::KvmError;
 pub use host::{HostKind, KvmHost};

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use proto_machine::cpu_models::NamedModel;
 use proto_node::vmi::{Cpu, DomainSpec, Features};
 
 use super::review::{Review, is_on};
 use super::{dedicated, hyperv};
-use crate::cpu::{CPU_MODELS, CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
+use crate::cpu::{CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{CpuTopology, Resources};
 
@@ -85,7 +86,7 @@ fn max_sockets(cpu: &Cpu, topology: CpuTopology, review: &mut Review<'_>) -> Opt
 }
 
 fn model(name: &str, review: &mut Review<'_>) -> Option<()> {
-    if matches!(name, "host-model" | "host-passthrough") || CPU_MODELS.contains(&name) {
+    if matches!(name, "host-model" | "host-passthrough") || NamedModel::by_name(name).is_some() {
         return Some(());
     }
     let error = FieldError::new(
@@ -95,7 +96,7 @@ fn model(name: &str, review: &mut Review<'_>) -> Option<()> {
     );
     review.push(error.value(name).fix(format!(
         "use host-model, host-passthrough, {}",
-        CPU_MODELS.join(", ")
+        NamedModel::names()
     )));
     None
 }

@@ -1,8 +1,9 @@
 //! What is asked of a guest's CPUs.
 
+use proto_machine::cpu_models::NamedModel;
+
 use super::features::Feature;
 use super::hyperv::HypervConfig;
-use super::models::NamedModel;
 use super::topology::CpuTopology;
 
 /// Where a guest's features come from.

@@ -8,11 +8,11 @@ use super::features::FeatureSet;
 use super::host::HostCpu;
 use super::hypervisor::{self, HypervNeeds};
 use super::leaves::{Leaves, Vendor};
-use super::models::NamedModel;
 use super::topology::CpuTopology;
-use super::{policy, topology_leaves, xsave};
+use super::{models, policy, topology_leaves, xsave};
 use crate::error::KvmError;
 use proto_machine::cpu_features::Register;
+use proto_machine::cpu_models::NamedModel;
 
 /// KVM and other hosts take a TSC as it is when it is off by no more than this (`tsc_tolerance_ppm`).
 const TSC_TOLERANCE_PPM: u64 = 250;
@@ -190,7 +190,7 @@ fn is_portable(leaf: u32, features: &FeatureSet) -> bool {
 
 /// Signature and brand.
 fn identify(leaves: &mut Leaves, model: &NamedModel, vendor: Vendor) {
-    let signature = model.signature_on(vendor).encode();
+    let signature = models::signature_on(model, vendor).encode();
     leaves.set(1, 0, Register::Eax, signature);
     if vendor.follows_amd() {
         leaves.set(0x8000_0001, 0, Register::Eax, signature);

@@ -33,6 +33,5 @@ pub use host::HostCpu;
 pub(crate) use host::HostTsc;
 pub use hyperv::{HypervConfig, MAX_HYPERV_VENDOR_BYTES};
 pub(crate) use leaves::Leaves;
-pub use models::{NamedModel, Signature};
 pub use saved::{CpuMismatch, CpuState};
 pub use topology::{CpuTopology, TopologyError};

@@ -4,7 +4,7 @@ use super::config::{CpuConfig, CpuModel, FeaturePolicy};
 use super::error::CpuError;
 use super::features::{Feature, FeatureSet};
 use super::host::HostCpu;
-use super::{needs, xsave};
+use super::{models, needs, xsave};
 
 /// What `host-model` leaves out: a frequency that no other host has, parts of the CPU that KVM lets a
 /// guest use only on the host where it started, and what belongs to performance counters.
@@ -34,7 +34,7 @@ pub(crate) fn features(config: &CpuConfig, host: &HostCpu) -> Result<FeatureSet,
     let set = match config.model {
         CpuModel::HostPassthrough => available,
         CpuModel::HostModel => available.without(FeatureSet::of(&NOT_PORTABLE)),
-        CpuModel::Named(model) => model.features(),
+        CpuModel::Named(model) => models::features(model),
     };
     let set = apply(&config.features, set, &available)?;
     if let CpuModel::Named(model) = config.model {

@@ -1,9 +1,10 @@
 //! `cpus` of a machine's configuration.
 
+use proto_machine::cpu_models::NamedModel;
 use proto_vmm::v1;
 use vmm_machine::{
     CpuConfig, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy, HypervConfig,
-    KvmConfig, MAX_HYPERV_VENDOR_BYTES, NamedModel, Toggle, TscConfig,
+    KvmConfig, MAX_HYPERV_VENDOR_BYTES, Toggle, TscConfig,
 };
 
 use super::error::{FieldError, unknown};
@@ -63,10 +64,9 @@ fn model(name: &str) -> Result<CpuModel, FieldError> {
         _ => NamedModel::by_name(name)
             .map(CpuModel::Named)
             .ok_or_else(|| {
-                let names: Vec<&str> = NamedModel::all().iter().map(|model| model.name).collect();
                 let rule = format!(
                     "is {name:?}; known are host-passthrough, host-model, {}",
-                    names.join(", ")
+                    NamedModel::names()
                 );
                 FieldError::new("cpus.model", rule)
             }),

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::*;
-use crate::cpu::Signature;
+use crate::cpu::models::features;
 use proto_machine::cpu_features::{ALIASES, BitSource, WORDS};
+use proto_machine::cpu_models::Signature;
 
 const PAGE: &str = include_str!("../../../../../docs/cpu-models.md");
-const BEGIN: &str = "<!-- generated from vmm/kvm/src/cpu: begin -->\n";
+const BEGIN: &str = "<!-- generated from proto/machine: begin -->\n";
 const END: &str = "<!-- generated: end -->";
 
 fn signature(signature: Signature) -> String {
@@ -28,12 +29,9 @@ fn code_list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 fn generated() -> String {
     let mut text = String::from("\n## Models\n");
     for model in NamedModel::all() {
-        let flags: BTreeSet<&str> = model
-            .features()
-            .iter()
-            .flat_map(Feature::cpuinfo_flags)
-            .collect();
-        let features = code_list(model.features().iter().map(Feature::name));
+        let has = features(model);
+        let flags: BTreeSet<&str> = has.iter().flat_map(Feature::cpuinfo_flags).collect();
+        let features = code_list(has.iter().map(Feature::name));
         write!(text, "\n### {}\n\n{}\n\n", model.name, model.about).expect("text");
         writeln!(text, "- Brand: {}", model.brand).expect("text");
         writeln!(text, "- Signature: {}", signature(model.signature)).expect("text");

@@ -8,8 +8,9 @@ mod saved;
 mod topologies;
 
 use super::{CpuConfig, CpuError, CpuModel, CpuTopology, Feature, FeaturePolicy, GuestCpu};
-use super::{HostCpu, Leaves, NamedModel};
+use super::{HostCpu, Leaves};
 use proto_machine::cpu_features::Register;
+use proto_machine::cpu_models::NamedModel;
 
 fn config(sockets: u32, cores: u32, threads: u32) -> CpuConfig {
     CpuConfig::passthrough(CpuTopology::new(sockets, cores, threads).unwrap())
