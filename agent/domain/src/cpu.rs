@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use proto_machine::cpu_features::FeaturePolicy;
+use proto_machine::hyperv::Enlightenment;
+
 /// What a guest's CPUs are beyond their number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuOptions {
@@ -37,70 +40,18 @@ pub struct CpuFeature {
     pub policy: FeaturePolicy,
 }
 
-/// Policy for a CPU feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeaturePolicy {
-    /// On, whether or not the host has it.
-    Force,
-    /// On; without it there is no guest.
-    Require,
-    /// On if the host has it.
-    Optional,
-    /// Off.
-    Disable,
-    /// Off; no guest where the host has it.
-    Forbid,
-}
-
 /// Hyper-V's enlightenments. Nothing is on whose need is off.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HypervOptions {
     /// All that the host has.
     pub passthrough: bool,
-    /// The enlightenments that the guest is offered.
+    /// The enlightenments that the guest is offered, but for spin locks, which have a number, and the crash registers, which
+    /// come with a panic device.
     pub enlightenments: BTreeSet<Enlightenment>,
     /// Tries for a spin lock, at least 4096; 0: the guest never calls the hypervisor.
     pub spinlock_retries: u32,
     /// Signature, at most 12 bytes of printable ASCII; empty: Hyper-V's own.
     pub vendor: String,
-}
-
-/// An enlightenment that is on or off. Spin locks have a number, and a panic device has the crash
-/// registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Enlightenment {
-    /// `relaxed`.
-    Relaxed,
-    /// `vapic`.
-    Vapic,
-    /// `vpindex`.
-    Vpindex,
-    /// `runtime`.
-    Runtime,
-    /// `clock.timer.hyperv`.
-    Time,
-    /// `synic`.
-    Synic,
-    /// `synictimer`.
-    Synictimer,
-    /// `synictimer.direct`.
-    SynictimerDirect,
-    /// `reset`.
-    Reset,
-    /// `frequencies`.
-    Frequencies,
-    /// `reenlightenment`.
-    Reenlightenment,
-    /// `tlbflush`.
-    Tlbflush,
-    /// `tlbflush.direct`.
-    TlbflushDirect,
-    /// `tlbflush.extended`.
-    TlbflushExtended,
-    /// `ipi`.
-    Ipi,
-    /// `evmcs`.
-    Evmcs,
 }
 
 /// What CPUID shows of KVM. `None` of each: if the host has it.

@@ -45,8 +45,7 @@ pub use cloud_init::{
     MetadataFile,
 };
 pub use cpu::{
-    ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, Enlightenment, FeaturePolicy,
-    HypervOptions, KvmOptions,
+    ClockOptions, ClockTime, CpuFeature, CpuOptions, DedicatedCpus, HypervOptions, KvmOptions,
 };
 pub use date::{parse_rfc3339, rfc3339};
 pub use derive::{generated_name, name_suffix, spread};

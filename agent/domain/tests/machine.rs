@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 
 use agent_domain::{
     Admitted, ClockOptions, ClockTime, CpuFeature, DiskBlocks, DiskCache, DiskErrors, DiskOptions,
-    Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi,
+    HypervOptions, KvmOptions, Vmi,
 };
+use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_models::NamedModel;
+use proto_machine::hyperv::Enlightenment;
 use proto_node::to_json;
 use serde_json::{Value, json};
 

@@ -61,6 +61,21 @@ const fn cpuid(
     Word { source, bits }
 }
 
+/// Policy for one feature, as libvirt and KubeVirt have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeaturePolicy {
+    /// CPUID shows it whether or not the host has it.
+    Force,
+    /// The guest has it; without it there is no guest.
+    Require,
+    /// The guest has it if the host's KVM can provide it.
+    Optional,
+    /// CPUID does not show it.
+    Disable,
+    /// No guest starts where the host's KVM could provide it.
+    Forbid,
+}
+
 /// All features, by word.
 #[rustfmt::skip]
 pub static WORDS: [Word; WORD_COUNT] = [

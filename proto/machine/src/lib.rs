@@ -1,10 +1,11 @@
 //! What agent and VMM both say of a machine, so that it is said once: CPU models ([`cpu_models`]), names of CPU features
-//! ([`cpu_features`]), the strings that a guest finds in SMBIOS ([`smbios`]), and numbers of network cards.
+//! ([`cpu_features`]), Hyper-V's enlightenments ([`hyperv`]), the strings that a guest finds in SMBIOS ([`smbios`]), and numbers of network cards.
 
 #![forbid(unsafe_code)]
 
 pub mod cpu_features;
 pub mod cpu_models;
+pub mod hyperv;
 pub mod smbios;
 
 /// The highest number by which ACPI names a network card: guests take no higher one for a name (udev, QEMU).

@@ -21,9 +21,8 @@ mod vm;
 
 pub use coalesced_pio::CoalescedPio;
 pub use cpu::{
-    CpuConfig, CpuError, CpuMismatch, CpuModel, CpuState, CpuTopology, Enlightenment, Feature,
-    FeaturePolicy, FeatureSet, GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature,
-    MAX_HYPERV_VENDOR_BYTES, Toggle, TopologyError, TscConfig,
+    CpuConfig, CpuError, CpuMismatch, CpuModel, CpuState, CpuTopology, Feature, FeatureSet,
+    GuestCpu, HostCpu, HypervConfig, KvmConfig, KvmFeature, Toggle, TopologyError, TscConfig,
 };
 pub use error::KvmError;
 pub use host::{HostKind, KvmHost};

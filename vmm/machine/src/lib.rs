@@ -96,9 +96,8 @@ pub use stuck::StuckVcpus;
 pub use timeline::{Phase, Timeline, monotonic_ns};
 pub use vmm_devices::WatchdogAction;
 pub use vmm_kvm::{
-    CpuConfig, CpuError, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy,
-    HypervConfig, KvmConfig, MAX_HYPERV_VENDOR_BYTES, MissedTicks, Toggle, TopologyError,
-    TscConfig,
+    CpuConfig, CpuError, CpuModel, CpuTopology, Feature, HypervConfig, KvmConfig, MissedTicks,
+    Toggle, TopologyError, TscConfig,
 };
 pub use vmm_memory::{DirtyPages, GuestRam, HostPlacement, HostPolicy, Pages};
 pub use vmm_sys::affinity::AffinityMask;

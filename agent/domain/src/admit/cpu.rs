@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_models::NamedModel;
 use proto_node::vmi::{Cpu, DomainSpec, Features};
 
 use super::review::{Review, is_on};
 use super::{dedicated, hyperv};
-use crate::cpu::{CpuFeature, CpuOptions, FeaturePolicy, KvmOptions};
+use crate::cpu::{CpuFeature, CpuOptions, KvmOptions};
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{CpuTopology, Resources};
 

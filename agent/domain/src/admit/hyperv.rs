@@ -2,17 +2,15 @@
 //!
 //! What an enlightenment needs is switched on with it by default; where that was disabled the VMI is refused.
 
+use proto_machine::hyperv::{Enlightenment, MAX_HYPERV_VENDOR_BYTES, MIN_SPINLOCK_RETRIES};
 use proto_node::vmi::{DomainSpec, FeatureHyperv, FeatureState};
 
 use super::review::{Review, is_on};
-use crate::cpu::{Enlightenment, HypervOptions};
+use crate::cpu::HypervOptions;
 use crate::error::{FieldError, Rule};
 
 const HYPERV: &str = "spec.domain.features.hyperv";
 const TIMER: &str = "spec.domain.clock.timer.hyperv";
-/// KubeVirt's least number of tries, and its default.
-pub(super) const MIN_RETRIES: u32 = 4096;
-const MAX_VENDOR_BYTES: usize = 12;
 
 /// What CPUID shows of Hyper-V; `None` when nothing is on.
 pub(super) fn options(domain: &DomainSpec, review: &mut Review<'_>) -> Option<HypervOptions> {
@@ -137,10 +135,10 @@ fn numbers(hyperv: &FeatureHyperv, options: &mut HypervOptions, review: &mut Rev
     if let Some(spinlocks) = &hyperv.spinlocks
         && spinlocks.enabled.unwrap_or(true)
     {
-        let retries = spinlocks.spinlocks.unwrap_or(MIN_RETRIES);
-        if retries < MIN_RETRIES {
+        let retries = spinlocks.spinlocks.unwrap_or(MIN_SPINLOCK_RETRIES);
+        if retries < MIN_SPINLOCK_RETRIES {
             let path = format!("{HYPERV}.spinlocks.spinlocks");
-            let message = format!("must be greater than or equal to {MIN_RETRIES}");
+            let message = format!("must be greater than or equal to {MIN_SPINLOCK_RETRIES}");
             review.unable(&path, &retries.to_string(), message);
         }
         options.spinlock_retries = retries;
@@ -150,7 +148,7 @@ fn numbers(hyperv: &FeatureHyperv, options: &mut HypervOptions, review: &mut Rev
     {
         let vendor = &signature.vendorid;
         let is_printable = vendor.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if vendor.len() > MAX_VENDOR_BYTES || !is_printable {
+        if vendor.len() > MAX_HYPERV_VENDOR_BYTES || !is_printable {
             let path = format!("{HYPERV}.vendorid.vendorid");
             review.unable(&path, vendor, "must have at most 12 characters of ASCII");
         }

@@ -1,6 +1,8 @@
 //! CPUs and clocks of a VMI, for its VMM.
 
-use agent_domain::{ClockTime, Enlightenment, FeaturePolicy, HypervOptions, KvmOptions, Vmi};
+use agent_domain::{ClockTime, HypervOptions, KvmOptions, Vmi};
+use proto_machine::cpu_features::FeaturePolicy;
+use proto_machine::hyperv::Enlightenment;
 use proto_vmm::v1;
 
 use crate::zone::{self, ZoneError};
@@ -54,6 +56,8 @@ fn hyperv(options: &HypervOptions) -> v1::Hyperv {
         *match enlightenment {
             Enlightenment::Relaxed => &mut wire.relaxed,
             Enlightenment::Vapic => &mut wire.vapic,
+            // Said by the number of tries.
+            Enlightenment::Spinlocks => continue,
             Enlightenment::Vpindex => &mut wire.vpindex,
             Enlightenment::Runtime => &mut wire.runtime,
             Enlightenment::Time => &mut wire.time,
@@ -68,6 +72,7 @@ fn hyperv(options: &HypervOptions) -> v1::Hyperv {
             Enlightenment::TlbflushExtended => &mut wire.tlbflush_extended,
             Enlightenment::Ipi => &mut wire.ipi,
             Enlightenment::Evmcs => &mut wire.evmcs,
+            Enlightenment::Crash => &mut wire.crash,
         } = true;
     }
     wire

@@ -1,5 +1,6 @@
 //! What is asked of a guest's CPUs.
 
+use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_models::NamedModel;
 
 use super::features::Feature;
@@ -17,21 +18,6 @@ pub enum CpuModel {
     HostModel,
     /// The features of a documented list.
     Named(&'static NamedModel),
-}
-
-/// Policy for one feature, as libvirt and KubeVirt have it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeaturePolicy {
-    /// CPUID shows it whether or not the host has it.
-    Force,
-    /// The guest has it; without it there is no guest.
-    Require,
-    /// The guest has it if the host's KVM can provide it.
-    Optional,
-    /// CPUID does not show it.
-    Disable,
-    /// No guest starts where the host's KVM could provide it.
-    Forbid,
 }
 
 /// A choice that is the host's unless somebody makes it.

@@ -1,7 +1,7 @@
 //! Why a guest cannot have the CPUs that are asked for.
 
-use super::enlightenment::Enlightenment;
 use super::features::{Feature, FeatureSet};
+use proto_machine::hyperv::Enlightenment;
 
 /// CPUs that this host cannot give, or that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,12 +4,12 @@
 //! 2.4; Intel SDM 2A (CPUID 0x15, 0x16).
 
 use super::config::{CpuConfig, KvmConfig, Toggle};
-use super::enlightenment::Enlightenment;
 use super::error::{CpuError, KvmFeature};
 use super::host::HostCpu;
 use super::hyperv::HypervConfig;
 use super::leaves::Leaves;
 use proto_machine::cpu_features::Register;
+use proto_machine::hyperv::Enlightenment;
 
 /// Where guests look first.
 const FIRST: u32 = 0x4000_0000;

@@ -5,7 +5,6 @@
 //! matters only where the manuals differ.
 
 mod config;
-mod enlightenment;
 mod error;
 mod features;
 mod guest;
@@ -24,14 +23,13 @@ mod topology;
 mod topology_leaves;
 mod xsave;
 
-pub use config::{CpuConfig, CpuModel, FeaturePolicy, KvmConfig, Toggle, TscConfig};
-pub use enlightenment::Enlightenment;
+pub use config::{CpuConfig, CpuModel, KvmConfig, Toggle, TscConfig};
 pub use error::{CpuError, KvmFeature};
 pub use features::{Feature, FeatureSet};
 pub use guest::GuestCpu;
 pub use host::HostCpu;
 pub(crate) use host::HostTsc;
-pub use hyperv::{HypervConfig, MAX_HYPERV_VENDOR_BYTES};
+pub use hyperv::HypervConfig;
 pub(crate) use leaves::Leaves;
 pub use saved::{CpuMismatch, CpuState};
 pub use topology::{CpuTopology, TopologyError};

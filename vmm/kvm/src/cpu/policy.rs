@@ -1,6 +1,8 @@
 //! From a model and policies to a set of features.
 
-use super::config::{CpuConfig, CpuModel, FeaturePolicy};
+use proto_machine::cpu_features::FeaturePolicy;
+
+use super::config::{CpuConfig, CpuModel};
 use super::error::CpuError;
 use super::features::{Feature, FeatureSet};
 use super::host::HostCpu;

@@ -1,18 +1,17 @@
 //! `cpus` of a machine's configuration.
 
+use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_models::NamedModel;
+use proto_machine::hyperv::{Enlightenment, MAX_HYPERV_VENDOR_BYTES, MIN_SPINLOCK_RETRIES};
 use proto_vmm::v1;
 use vmm_machine::{
-    CpuConfig, CpuModel, CpuTopology, Enlightenment, Feature, FeaturePolicy, HypervConfig,
-    KvmConfig, MAX_HYPERV_VENDOR_BYTES, Toggle, TscConfig,
+    CpuConfig, CpuModel, CpuTopology, Feature, HypervConfig, KvmConfig, Toggle, TscConfig,
 };
 
 use super::error::{FieldError, unknown};
 
 /// More than there are features with names.
 const MAX_FEATURES: usize = 512;
-/// KubeVirt's least number of tries for a spin lock.
-const MIN_SPINLOCK_RETRIES: u32 = 4096;
 
 /// Checks all that can be known without the host.
 pub(super) fn cpus(wire: Option<&v1::Cpus>) -> Result<CpuConfig, FieldError> {

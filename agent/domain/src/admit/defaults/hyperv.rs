@@ -1,8 +1,9 @@
 //! What Hyper-V's enlightenments need: as KubeVirt does it, it is switched on with them, and shown in the object.
 
+use proto_machine::hyperv::MIN_SPINLOCK_RETRIES;
 use proto_node::vmi::{DomainSpec, FeatureState, HypervTimer};
 
-use crate::admit::hyperv::{MIN_RETRIES, has_timers, needing_vpindex, on};
+use crate::admit::hyperv::{has_timers, needing_vpindex, on};
 
 /// What was disabled stays so, and is refused.
 pub(super) fn fill(domain: &mut DomainSpec) {
@@ -23,7 +24,7 @@ pub(super) fn fill(domain: &mut DomainSpec) {
     if let Some(spinlocks) = &mut hyperv.spinlocks
         && spinlocks.enabled.unwrap_or(true)
     {
-        spinlocks.spinlocks.get_or_insert(MIN_RETRIES);
+        spinlocks.spinlocks.get_or_insert(MIN_SPINLOCK_RETRIES);
     }
     // Synthetic timers count by the reference clock, which is a timer of the machine's clock.
     if has_timers {

@@ -2,7 +2,8 @@
 
 use super::fixtures::{amd, intel};
 use super::*;
-use crate::cpu::{Enlightenment, HypervConfig, KvmConfig, Toggle, TscConfig};
+use crate::cpu::{HypervConfig, KvmConfig, Toggle, TscConfig};
+use proto_machine::hyperv::Enlightenment;
 
 const KVM: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x4d];
 const MICROSOFT: [u32; 3] = [0x7263_694d, 0x666f_736f, 0x7648_2074];

@@ -7,8 +7,9 @@ mod models;
 mod saved;
 mod topologies;
 
-use super::{CpuConfig, CpuError, CpuModel, CpuTopology, Feature, FeaturePolicy, GuestCpu};
+use super::{CpuConfig, CpuError, CpuModel, CpuTopology, Feature, GuestCpu};
 use super::{HostCpu, Leaves};
+use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_features::Register;
 use proto_machine::cpu_models::NamedModel;
 

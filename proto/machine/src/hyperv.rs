@@ -1,9 +1,17 @@
 //! Hyper-V's enlightenments, their CPUID bits and what they need of each other.
 //!
+//! Agent and VMM have this one table, so that what one admits the other knows.
+//!
 //! Source: Hypervisor Top Level Functional Specification 6.0b, 2.4 and appendices; names are KubeVirt's. The wire's
 //! field of each has the same name.
 
-use proto_machine::cpu_features::Register;
+use crate::cpu_features::Register;
+
+/// Longest vendor signature.
+pub const MAX_HYPERV_VENDOR_BYTES: usize = 12;
+
+/// KubeVirt's least number of tries for a spin lock, and its default.
+pub const MIN_SPINLOCK_RETRIES: u32 = 4096;
 
 /// A feature that a guest finds in Hyper-V's CPUID leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,8 +54,8 @@ pub enum Enlightenment {
     Crash,
 }
 
-/// Bits of a leaf.
-pub(crate) type Bits = (u32, Register, u32);
+/// Bits of a leaf: its number, the register, and the bits in it.
+pub type Bits = (u32, Register, u32);
 
 const FEATURES: u32 = 0x4000_0003;
 
@@ -104,7 +112,8 @@ impl Enlightenment {
     }
 
     /// What it builds upon.
-    pub(super) fn needs(self) -> &'static [Self] {
+    #[must_use]
+    pub fn needs(self) -> &'static [Self] {
         match self {
             Self::Synic | Self::Tlbflush | Self::Ipi => &[Self::Vpindex],
             Self::Synictimer => &[Self::Synic, Self::Time],
@@ -116,7 +125,8 @@ impl Enlightenment {
     }
 
     /// What tells a guest of it, and what a host says that can do it.
-    pub(crate) fn bits(self) -> &'static [Bits] {
+    #[must_use]
+    pub fn bits(self) -> &'static [Bits] {
         use Register::{Eax, Edx};
         match self {
             Self::Relaxed => &[(RECOMMENDATIONS, Eax, 1 << 5)],
@@ -139,6 +149,20 @@ impl Enlightenment {
             Self::Evmcs => &[(RECOMMENDATIONS, Eax, 1 << 14)],
             Self::Time => &[(FEATURES, Eax, 1 << 1 | 1 << 9)],
             Self::Crash => &[(FEATURES, Edx, 1 << 10)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs_come_first() {
+        for (at, enlightenment) in Enlightenment::ALL.iter().enumerate() {
+            for need in enlightenment.needs() {
+                assert!(Enlightenment::ALL[..at].contains(need));
+            }
         }
     }
 }
