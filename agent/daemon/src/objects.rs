@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use agent_objects::{Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
-    ApiError, ChangeKind, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry,
-    ObjectScale, ObjectText, ObjectWritten, ObjectsListed, WriteBy,
+    ApiError, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
+    ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::{ObjectKey, Page, StoredObject};
 use prost::bytes::Bytes;
@@ -151,11 +151,7 @@ impl ObjectRegistry for Objects {
             let metadata = object::metadata_of(&change.object)?;
             Ok(ObjectChange {
                 version: change.version,
-                happened: match change.kind {
-                    agent_store::ChangeKind::Added => ChangeKind::Added,
-                    agent_store::ChangeKind::Modified => ChangeKind::Modified,
-                    agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
-                },
+                happened: change.kind,
                 object: self.text(kind, &change.object, metadata, &mut last)?,
             })
         });

@@ -11,6 +11,7 @@ mod access;
 mod admit;
 mod backoff;
 mod caps;
+mod change;
 mod cloud_init;
 mod cpu;
 mod date;
@@ -40,6 +41,7 @@ pub use admit::{
 };
 pub use backoff::back_off;
 pub use caps::{FirmwareLacks, Lack, NodeCaps};
+pub use change::ChangeKind;
 pub use cloud_init::{
     CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume, DataVolumeSource, MetadataField,
     MetadataFile,

@@ -57,6 +57,6 @@ pub use objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
-    Applied, Apply, CallerTrace, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed,
+    Applied, Apply, CallerTrace, Change, Delete, Deleted, GuestRegistry, Kind, Listed,
     ObjectRef,
 };

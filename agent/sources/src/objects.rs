@@ -4,6 +4,7 @@ pub(crate) mod calls;
 #[cfg(test)]
 mod tests;
 
+use agent_domain::ChangeKind;
 use agent_domain::Owner;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
 use prost::bytes::Bytes;
@@ -11,7 +12,6 @@ use proto_node::meta::ObjectMeta;
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::registry::ChangeKind;
 
 /// The writer, and how to write.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use agent_domain::Owner;
+use agent_domain::{ChangeKind, Owner};
 use agent_objects::Propagation;
 use proto_node::node::Object;
 use proto_node::object::{EVENT_KIND, VMI_KIND};
@@ -129,17 +129,6 @@ pub struct Listed {
     pub version: u64,
     /// By namespace and name.
     pub items: Vec<Object>,
-}
-
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It was created.
-    Added,
-    /// It was changed.
-    Modified,
-    /// It is gone.
-    Deleted,
 }
 
 /// One change.

@@ -1,18 +1,9 @@
 //! A change as the log has it.
 
+use agent_domain::ChangeKind;
+
 use crate::error::StoreError;
 use crate::rows::{ChangeRow, ObjectKey, StoredObject, decode, parse_key};
-
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeKind {
-    /// It is new.
-    Added,
-    /// It was changed.
-    Modified,
-    /// It is gone.
-    Deleted,
-}
 
 /// One entry of the change log.
 #[derive(Clone, Debug, PartialEq, Eq)]

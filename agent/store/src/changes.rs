@@ -2,7 +2,9 @@
 
 use redb::{ReadableDatabase, ReadableTable};
 
-use crate::change::{ChangeKind, Changes, change};
+use agent_domain::ChangeKind;
+
+use crate::change::{Changes, change};
 use crate::error::StoreError;
 use crate::ledger::Ledger;
 use crate::rows::{ChangeRow, ObjectKey, StoredObject};

@@ -38,7 +38,7 @@ mod tables;
 mod transaction;
 
 pub use assignments::{AssignmentKey, ControlPlaneMark};
-pub use change::{Change, ChangeKind, Changes};
+pub use change::{Change, Changes};
 pub use check::Checked;
 pub use error::{OpenError, StoreError};
 pub use garbage::Everything;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use agent_domain::ChangeKind;
 use prost::Message;
 use redb::{ReadableTable, Table, WriteTransaction};
 
-use crate::change::ChangeKind;
 use crate::error::StoreError;
 use crate::limits::Limits;
 use crate::record_rows::WrittenRecords;

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use agent_domain::ChangeKind;
 use agent_plan::{Phase, Record, StopCause};
-use agent_store::{ChangeKind, Ledger, Limits, ObjectKey, OpenError, StoredObject};
+use agent_store::{Ledger, Limits, ObjectKey, OpenError, StoredObject};
 use prost::Message;
 use proto_node::events::Event;
 use proto_node::to_json;

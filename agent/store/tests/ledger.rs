@@ -4,10 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use agent_domain::ChangeKind;
 use agent_plan::{Record, Timestamp, VmiId};
-use agent_store::{
-    ChangeKind, Ledger, Limits, ObjectKey, OpenError, Page, StoreError, StoredObject,
-};
+use agent_store::{Ledger, Limits, ObjectKey, OpenError, Page, StoreError, StoredObject};
 
 const KIND: &str = "VirtualMachineInstance";
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Barrier;
 
-use agent_store::{ChangeKind, Ledger, Limits, ObjectKey, StoreError, StoredObject};
+use agent_domain::ChangeKind;
+use agent_store::{Ledger, Limits, ObjectKey, StoreError, StoredObject};
 use prost::Message;
 use redb::{Database, TableDefinition};
 

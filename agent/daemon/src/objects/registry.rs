@@ -1,7 +1,7 @@
 //! VMIs and events, as sources see them.
 
 use agent_sources::{
-    ApiError, Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed,
+    ApiError, Applied, Apply, Change, Delete, Deleted, GuestRegistry, Kind, Listed,
     ObjectRef,
 };
 use agent_store::{ObjectKey, StoredObject};
@@ -87,11 +87,7 @@ fn listed(
 fn change(kind: Kind, change: agent_store::Change) -> Result<Change, ApiError> {
     Ok(Change {
         version: change.version,
-        change: match change.kind {
-            agent_store::ChangeKind::Added => ChangeKind::Added,
-            agent_store::ChangeKind::Modified => ChangeKind::Modified,
-            agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
-        },
+        change: change.kind,
         kind,
         object: object::object(kind, &change.object)?,
     })

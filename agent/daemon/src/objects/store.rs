@@ -186,8 +186,8 @@ fn change(change: agent_store::Change) -> Result<Change, ApiError> {
     Ok(Change {
         version: change.version,
         happened: match change.kind {
-            agent_store::ChangeKind::Added | agent_store::ChangeKind::Modified => ChangeKind::Put,
-            agent_store::ChangeKind::Deleted => ChangeKind::Deleted,
+            agent_domain::ChangeKind::Added | agent_domain::ChangeKind::Modified => ChangeKind::Put,
+            agent_domain::ChangeKind::Deleted => ChangeKind::Deleted,
         },
         metadata: object::metadata_of(&change.object)?,
         kind: change.key.kind,

@@ -1,5 +1,6 @@
 //! One session with a control plane.
 
+use agent_domain::ChangeKind;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::wishes::Wishes;
 use crate::connector::Connector;
 use crate::error::ApiError;
 use crate::node_view::NodeView;
-use crate::registry::{ChangeKind, GuestRegistry, Kind};
+use crate::registry::{GuestRegistry, Kind};
 
 /// How long a control plane may take to answer the registration, and to take what it is sent.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use agent_domain::SOURCE_ANNOTATION;
+use agent_domain::{ChangeKind, SOURCE_ANNOTATION};
 use agent_objects::{Kinds, ObjectId};
 use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
@@ -27,7 +27,7 @@ use crate::objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 use crate::registry::{
-    Applied, Apply, Change, ChangeKind, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,
+    Applied, Apply, Change, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,
 };
 use crate::watch::Watched;
 

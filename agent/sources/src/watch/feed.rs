@@ -1,5 +1,6 @@
 //! Where a watch has its objects from, and in what form its client has them: one for each service.
 
+use agent_domain::ChangeKind;
 use agent_objects::ObjectKind;
 use prost::Message;
 use proto_node::node::watch_response::Type;
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 use super::filter::Watched;
 use crate::error::ApiError;
 use crate::objects::{ObjectRegistry, ObjectText};
-use crate::registry::{ChangeKind, GuestRegistry, Kind};
+use crate::registry::{GuestRegistry, Kind};
 
 /// Changes read from the store in one go.
 pub(super) const BATCH: usize = 64;

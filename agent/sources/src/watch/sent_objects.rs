@@ -1,11 +1,11 @@
 //! What a watch has sent of each object.
 
+use agent_domain::ChangeKind;
 use std::collections::BTreeMap;
 
 use proto_node::node::watch_response::Type;
 
 use super::filter::{Filter, Watched};
-use crate::registry::ChangeKind;
 
 /// Last match state sent for each uid: true after ADDED or MODIFIED, false after DELETED. A uid that is missing in a watch
 /// that resumes is unknown: its object has changed since the version at which the watch resumes. A watch without selectors

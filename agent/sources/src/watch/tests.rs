@@ -8,9 +8,10 @@ use tokio::sync::watch;
 
 use super::feed::{After, Batch, Page};
 use super::*;
+use crate::CallLimits;
 use crate::access::Permit;
 use crate::budget::Budgets;
-use crate::{CallLimits, ChangeKind};
+use agent_domain::ChangeKind;
 
 /// What happens before a page is read: what to which object.
 type Script = Vec<Vec<(ChangeKind, &'static str)>>;
