@@ -10,13 +10,14 @@ mod tunnel;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use agent_domain::Transport;
 use tokio::net::{TcpListener, UdpSocket, lookup_host};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::datagrams::PAUSE;
-pub use self::ports::{Ports, Protocol};
+pub use self::ports::Ports;
 use self::stream::{Input, Output};
 pub use self::tunnel::{Key, Target};
 use crate::args::PortForward;
@@ -71,7 +72,7 @@ async fn over_stdio(scope: &Scope, key: &Key, ports: &[Ports]) -> Result<(), Fai
         let text = "only one port can be forwarded to standard input and output";
         return Err(Failure::Usage(text.to_owned()));
     };
-    if ports.protocol == Protocol::Udp {
+    if ports.protocol == Transport::Udp {
         let text =
             "udp cannot be forwarded to standard input and output: datagrams have no end there";
         return Err(Failure::Usage(text.to_owned()));
@@ -102,18 +103,18 @@ async fn listen(
     let failed = |error: std::io::Error| {
         Failure::refused(format!(
             "{} port {local} cannot be listened on: {error}",
-            target.ports.protocol
+            target.ports.protocol.name()
         ))
     };
     let number = target.ports.target;
     match target.ports.protocol {
-        Protocol::Tcp => {
+        Transport::Tcp => {
             let listener = TcpListener::bind(local).await.map_err(failed)?;
             let local = listener.local_addr().map_err(failed)?;
             print_line(&format!("Forwarding {local} to {number}"))?;
             listeners.spawn(accept(listener, target, Arc::clone(room)));
         }
-        Protocol::Udp => {
+        Transport::Udp => {
             let socket = UdpSocket::bind(local).await.map_err(failed)?;
             let local = socket.local_addr().map_err(failed)?;
             print_line(&format!("Forwarding {local} to {number} (udp)"))?;

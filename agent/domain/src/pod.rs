@@ -110,6 +110,25 @@ pub enum Transport {
     Udp,
 }
 
+impl Transport {
+    /// The one with this [name](Self::name).
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Tcp, Self::Udp]
+            .into_iter()
+            .find(|transport| transport.name() == name)
+    }
+
+    /// As command lines and configuration have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
 /// What DHCP hands out beyond the usual. Texts are printable ASCII of at most 255 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DhcpOptions {

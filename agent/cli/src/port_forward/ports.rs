@@ -1,28 +1,13 @@
 //! Which ports are typed.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// How bytes are carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Tcp,
-    Udp,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        })
-    }
-}
+use agent_domain::Transport;
 
 /// A port of this machine and the one of the guest that it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
-    pub protocol: Protocol,
+    pub protocol: Transport,
     /// 0: a free one.
     pub local: u16,
     pub target: u16,
@@ -33,15 +18,8 @@ impl FromStr for Ports {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (protocol, numbers) = text.split_once('/').unwrap_or(("tcp", text));
-        let protocol = match protocol.to_ascii_lowercase().as_str() {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            _ => {
-                return Err(format!(
-                    "protocol {protocol:?} is not known: tcp and udp are"
-                ));
-            }
-        };
+        let protocol = Transport::named(&protocol.to_ascii_lowercase())
+            .ok_or_else(|| format!("protocol {protocol:?} is not known: tcp and udp are"))?;
         let (local, target) = numbers.split_once(':').unwrap_or((numbers, numbers));
         let number = |text: &str| {
             text.parse::<u16>()
@@ -69,7 +47,7 @@ mod tests {
             let ports = text.parse::<Ports>().ok()?;
             Some((ports.protocol, ports.local, ports.target))
         };
-        use Protocol::{Tcp, Udp};
+        use Transport::{Tcp, Udp};
         assert_eq!(read("8080"), Some((Tcp, 8080, 8080)));
         assert_eq!(read("8080:80"), Some((Tcp, 8080, 80)));
         assert_eq!(read("tcp/0:22"), Some((Tcp, 0, 22)));

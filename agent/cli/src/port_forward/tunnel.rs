@@ -51,7 +51,7 @@ impl Target {
             namespace: self.key.namespace.clone(),
             name: self.key.name.clone(),
             uid: String::new(),
-            protocol: self.ports.protocol.to_string(),
+            protocol: self.ports.protocol.name().to_owned(),
             port: u32::from(self.ports.target),
         });
         // There is room for the first message in a new channel.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use agent_domain::Transport;
 use proto_node::node::object::Kind;
 use proto_node::node::port_forward_response::Body as Reply;
 use proto_node::{FailureReason, failure_reason};
@@ -14,7 +15,7 @@ use crate::failure::{Failure, is_unreachable};
 use crate::guest::Guest;
 use crate::no_guest;
 use crate::output::note;
-use crate::port_forward::ports::{Ports, Protocol};
+use crate::port_forward::ports::Ports;
 use crate::port_forward::{Key, Target};
 use crate::resource::Resource;
 use crate::scope::Scope;
@@ -57,7 +58,7 @@ pub async fn until_answered(
                 name: guest.name.clone(),
             },
             ports: Ports {
-                protocol: Protocol::Tcp,
+                protocol: Transport::Tcp,
                 local: 0,
                 target: options.port,
             },

@@ -41,9 +41,7 @@ fn rule(text: &str) -> Option<Egress> {
     };
     let transport = match words.next() {
         None => None,
-        Some("tcp") => Some(Transport::Tcp),
-        Some("udp") => Some(Transport::Udp),
-        Some(_) => return None,
+        Some(name) => Some(Transport::named(name)?),
     };
     let ports = match words.next() {
         None => None,
