@@ -3,29 +3,23 @@
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use proto_machine::for_each_smbios_text;
 use proto_vmm::v1;
 
 use crate::options::{split, unknown};
 
-/// One table.
+/// One table, with its texts, or OEM strings.
 #[derive(Clone, Debug)]
-pub enum SmbiosFlag {
-    System(v1::SmbiosSystem),
-    Board(v1::SmbiosBaseBoard),
-    Chassis(v1::SmbiosChassis),
-    Oem(Vec<String>),
-}
+pub struct SmbiosFlag(v1::Smbios);
 
 /// All tables; `None` when there is no flag.
 pub fn smbios(flags: &[SmbiosFlag]) -> Option<v1::Smbios> {
     let mut smbios = v1::Smbios::default();
-    for flag in flags {
-        match flag {
-            SmbiosFlag::System(system) => smbios.system = Some(system.clone()),
-            SmbiosFlag::Board(board) => smbios.base_board = Some(board.clone()),
-            SmbiosFlag::Chassis(chassis) => smbios.chassis = Some(chassis.clone()),
-            SmbiosFlag::Oem(strings) => smbios.oem_strings.extend(strings.iter().cloned()),
-        }
+    for SmbiosFlag(one) in flags.iter().cloned() {
+        smbios.system = one.system.or(smbios.system);
+        smbios.base_board = one.base_board.or(smbios.base_board);
+        smbios.chassis = one.chassis.or(smbios.chassis);
+        smbios.oem_strings.extend(one.oem_strings);
     }
     (!flags.is_empty()).then_some(smbios)
 }
@@ -34,85 +28,43 @@ impl FromStr for SmbiosFlag {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
+        let mut smbios = v1::Smbios::default();
         let (table, options) = split(text);
-        match table {
-            "system" => Ok(Self::System(system(options)?)),
-            "board" => Ok(Self::Board(board(options)?)),
-            "chassis" => Ok(Self::Chassis(chassis(options)?)),
-            "oem" => Ok(Self::Oem(
-                text.split(',').skip(1).map(str::to_owned).collect(),
-            )),
+        let table = match table {
+            "oem" => {
+                smbios.oem_strings = text.split(',').skip(1).map(str::to_owned).collect();
+                return Ok(Self(smbios));
+            }
+            "board" => "base_board",
+            "system" | "chassis" => table,
             _ => bail!("{table} is no table of SMBIOS that is known here"),
+        };
+        for (key, value) in options {
+            if (table, key) == ("system", "uuid") {
+                let uuid = uuid(value.unwrap_or_default())?;
+                smbios.system.get_or_insert_default().uuid = uuid;
+                continue;
+            }
+            match text_of(&mut smbios, table, key) {
+                Some(text) => value.context("a value is missing")?.clone_into(text),
+                None => return unknown(key, value),
+            }
         }
+        Ok(Self(smbios))
     }
 }
 
-fn system<'a>(
-    options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> anyhow::Result<v1::SmbiosSystem> {
-    let mut written = None;
-    let texts = options.filter(|(key, value)| {
-        let is_text = *key != "uuid";
-        if !is_text {
-            written = Some(value.unwrap_or_default());
-        }
-        is_text
-    });
-    let mut table = texts_of(texts, |table: &mut v1::SmbiosSystem, key| match key {
-        "manufacturer" => Some(&mut table.manufacturer),
-        "product" => Some(&mut table.product),
-        "version" => Some(&mut table.version),
-        "serial" => Some(&mut table.serial),
-        "sku" => Some(&mut table.sku),
-        "family" => Some(&mut table.family),
-        _ => None,
-    })?;
-    if let Some(written) = written {
-        table.uuid = uuid(written)?;
+/// The text of this name in a table.
+fn text_of<'t>(smbios: &'t mut v1::Smbios, table: &str, name: &str) -> Option<&'t mut String> {
+    macro_rules! find {
+        ($table:ident, $text:ident) => {
+            if (table, name) == (stringify!($table), stringify!($text)) {
+                return Some(&mut smbios.$table.get_or_insert_default().$text);
+            }
+        };
     }
-    Ok(table)
-}
-
-fn board<'a>(
-    options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> anyhow::Result<v1::SmbiosBaseBoard> {
-    texts_of(options, |table: &mut v1::SmbiosBaseBoard, key| match key {
-        "manufacturer" => Some(&mut table.manufacturer),
-        "product" => Some(&mut table.product),
-        "version" => Some(&mut table.version),
-        "serial" => Some(&mut table.serial),
-        "asset" => Some(&mut table.asset),
-        "location" => Some(&mut table.location),
-        _ => None,
-    })
-}
-
-fn chassis<'a>(
-    options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> anyhow::Result<v1::SmbiosChassis> {
-    texts_of(options, |table: &mut v1::SmbiosChassis, key| match key {
-        "manufacturer" => Some(&mut table.manufacturer),
-        "version" => Some(&mut table.version),
-        "serial" => Some(&mut table.serial),
-        "asset" => Some(&mut table.asset),
-        "sku" => Some(&mut table.sku),
-        _ => None,
-    })
-}
-
-/// A table of texts, each in the field that its key names.
-fn texts_of<'a, T: Default>(
-    options: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-    field: impl for<'t> Fn(&'t mut T, &str) -> Option<&'t mut String>,
-) -> anyhow::Result<T> {
-    let mut table = T::default();
-    for (key, value) in options {
-        match field(&mut table, key) {
-            Some(field) => value.context("a value is missing")?.clone_into(field),
-            None => return unknown(key, value),
-        }
-    }
-    Ok(table)
+    for_each_smbios_text!(find);
+    None
 }
 
 /// The bytes of a UUID in the order in which it is written.
