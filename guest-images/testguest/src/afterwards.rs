@@ -7,8 +7,9 @@ use crate::clock::Clock;
 use crate::console_lines::ConsoleLines;
 use crate::panic_device::{self, PanicRegister};
 use crate::pci::Ecam;
+use crate::serial::console_line;
 use crate::virtio::{net, numbers};
-use crate::{attack, console_line, generation, power, virtio, watchdog};
+use crate::{attack, generation, power, virtio, watchdog};
 
 /// How often the console is looked at for input while there is none.
 const ECHO_POLL_MS: u64 = 10;

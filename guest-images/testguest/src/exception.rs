@@ -1,6 +1,7 @@
 //! The end of a guest that made a mistake.
 
-use crate::{console_line, power};
+use crate::power;
+use crate::serial::console_line;
 
 /// Where an exception continues, at CPL 3 and with interrupts off. Powers off: whoever waits for
 /// this guest learns of the failure at once.

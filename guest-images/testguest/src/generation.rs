@@ -5,7 +5,8 @@ use core::fmt;
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::memory::Registers;
-use crate::{console_line, io, power};
+use crate::serial::console_line;
+use crate::{io, power};
 
 const ID_BYTES: usize = 16;
 const POLL_MS: u64 = 10;

@@ -39,6 +39,7 @@ use boot::BootInformation;
 use clock::Clock;
 use lapic::Lapic;
 use report::Report;
+use serial::console_line;
 
 /// When the timer goes off in the test of the CPU.
 const TIMER_TEST_MS: u64 = 5;

@@ -1,9 +1,9 @@
 //! Panic devices: what a kernel says of its end (QEMU, `docs/specs/pvpanic.rst`).
 
 use crate::acpi::Acpi;
-use crate::console_line;
 use crate::memory::Registers;
 use crate::pci::Ecam;
+use crate::serial::console_line;
 use crate::{io, power};
 
 const IDS: (u16, u16) = (0x1b36, 0x0011);

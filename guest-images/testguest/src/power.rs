@@ -2,7 +2,8 @@
 
 use core::arch::asm;
 
-use crate::{acpi, console_line, io, trap};
+use crate::serial::console_line;
+use crate::{acpi, io, trap};
 
 /// PM1 control register (ACPI 6.5, 4.8.3.2.1).
 const SCI_EN: u16 = 1;

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::console_line;
+use crate::serial::console_line;
 
 /// Counts results and prints them.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use crate::acpi::Acpi;
 use crate::clock::Clock;
-use crate::console_line;
 use crate::memory::Registers;
 use crate::pci::{Ecam, Function};
+use crate::serial::console_line;
 use crate::{io, power};
 
 const IDS: (u16, u16) = (0x8086, 0x25ab);

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod renamed;
+mod this_agent;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -21,14 +22,12 @@ use integration::commands::Commands;
 use integration::host::{self, Host};
 use libtest_mimic::{Arguments, Trial};
 use proto_node::Schema;
+use this_agent::{RENAMED, start, succeed};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where the agent finds the compiled message.
 const DESCRIPTORS: &str = "KVMLET_TEST_DESCRIPTORS";
-
-/// What the agent serves that is started with this: kinds of this release under other names.
-const RENAMED: &str = "KVMLET_TEST_RENAMED";
 
 const PROTO: &str = r#"
 syntax = "proto3";
@@ -175,26 +174,6 @@ fn walk(directory: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
         }
     }
     Ok(found)
-}
-
-fn succeed(agent: &Agent<'_, Host>, arguments: &str) -> anyhow::Result<String> {
-    let output = agent.kvmctl(arguments)?;
-    ensure!(
-        output.code == Some(0),
-        "kvmctl {arguments}: {output}\n{}",
-        agent.log()
-    );
-    Ok(output.stdout)
-}
-
-/// Starts this program as the agent, with one variable of its environment set.
-fn start(host: &Host, agent: &Agent<'_, Host>, variable: &str) -> anyhow::Result<()> {
-    host.sh(&format!(
-        "{variable} setsid kvmlet --config {} </dev/null >>{} 2>&1 &",
-        integration::agent::CONFIG,
-        integration::agent::LOG
-    ))?;
-    agent.wait_until_it_answers()
 }
 
 const RED: &str = "apiVersion: example.io/v1\nkind: Gadget\nmetadata: {name: red, labels: {app: web}}\nspec: {colour: red, replicas: 1}\n";

@@ -10,7 +10,7 @@ use integration::commands::Commands;
 use integration::host::Host;
 use proto_node::Schema;
 
-use super::{RENAMED, start, succeed};
+use crate::this_agent::{RENAMED, start, succeed};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -12,8 +12,7 @@ use integration::image::container::{add_image, add_layers};
 use integration::{process, skip_if};
 
 use super::layers::order;
-use super::registries::wait_for_words;
-use super::{PATIENCE, guest, missing, passes, prepared};
+use super::{PATIENCE, guest, missing, passes, prepared, wait_for_words};
 
 const SECTOR: usize = 512;
 

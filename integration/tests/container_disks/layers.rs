@@ -9,8 +9,7 @@ use integration::host::Host;
 use integration::image::container;
 use integration::skip_if;
 
-use super::registries::wait_for_words;
-use super::{PATIENCE, guest, missing, passes, prepared, write_disk};
+use super::{PATIENCE, guest, missing, passes, prepared, wait_for_words, write_disk};
 
 const REGISTRY: &str = "127.0.0.1:5001";
 const BLOBS: &str = "/var/lib/kvmlet/host/images/layers/blobs/sha256";

@@ -103,6 +103,15 @@ fn events_say(agent: &Agent<'_, Host>, name: &str, words: &[&str]) -> anyhow::Re
     Ok(())
 }
 
+/// Waits until a VMI says why it has no image.
+fn wait_for_words(host: &Host, namespace: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+    let mut script = format!("kvmctl -n {namespace} get vmi {name} -o json >/run/{name}.json");
+    for words in words {
+        script.push_str(&format!(" && grep -F '{words}' /run/{name}.json"));
+    }
+    host.wait_for(&script, PATIENCE).map(drop)
+}
+
 const KEPT: &str = "/var/lib/kvmlet/host/images/sha256";
 
 #[test]
@@ -293,7 +302,7 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
         "ErrImageNeverPull",
         "is not present with pull policy of Never",
     ];
-    registries::wait_for_words(&host, "default", "never", &words)?;
+    wait_for_words(&host, "default", "never", &words)?;
 
     start_registry(&host)?;
     host.sh(&format!(

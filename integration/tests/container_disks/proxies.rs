@@ -7,8 +7,10 @@ use integration::commands::Commands;
 use integration::host::Host;
 use integration::{skip_if, tools};
 
-use super::registries::wait_for_words;
-use super::{PATIENCE, REGISTRY, REGISTRY_DIR, guest, missing, passes, prepared, start_registry};
+use super::{
+    PATIENCE, REGISTRY, REGISTRY_DIR, guest, missing, passes, prepared, start_registry,
+    wait_for_words,
+};
 
 /// A proxy that knows one host, and notes which ones it was asked for.
 const PROXY: &str = r#"

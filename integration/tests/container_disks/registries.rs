@@ -9,7 +9,7 @@ use integration::registry::{self, PASSWORD};
 use integration::{skip_if, tools};
 
 use super::layers::{STORE, leave_room, small_store};
-use super::{PATIENCE, guest, missing, passes, prepared, start_registry};
+use super::{PATIENCE, guest, missing, passes, prepared, start_registry, wait_for_words};
 
 /// The registry with TLS and passwords.
 const SECURE: &str = "localhost:5443";
@@ -94,20 +94,6 @@ fn start_secure(host: &Host) -> anyhow::Result<()> {
     registry::start(host, SECURE, "/run/secure", registry::Access::ReadWrite)?;
     host.wait_for("skopeo copy --quiet --insecure-policy --dest-tls-verify=false --dest-creds 'alice:open sesame' oci:/run/layout docker://localhost:5443/private/disk:1", PATIENCE)
         .map(drop)
-}
-
-/// Waits until a VMI says why it has no image.
-pub(crate) fn wait_for_words(
-    host: &Host,
-    namespace: &str,
-    name: &str,
-    words: &[&str],
-) -> anyhow::Result<()> {
-    let mut script = format!("kvmctl -n {namespace} get vmi {name} -o json >/run/{name}.json");
-    for words in words {
-        script.push_str(&format!(" && grep -F '{words}' /run/{name}.json"));
-    }
-    host.wait_for(&script, PATIENCE).map(drop)
 }
 
 #[test]

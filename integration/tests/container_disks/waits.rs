@@ -6,8 +6,7 @@ use integration::commands::Commands;
 use integration::host::Host;
 use integration::{registry, skip_if};
 
-use super::registries::wait_for_words;
-use super::{PATIENCE, REGISTRY, guest, missing, prepared};
+use super::{PATIENCE, REGISTRY, guest, missing, prepared, wait_for_words};
 
 /// Answers for Windows under a key, and a guest that is given them.
 fn answers(key: &str) -> String {

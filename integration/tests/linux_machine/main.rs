@@ -7,6 +7,7 @@ mod clocks;
 mod cpus;
 mod devices;
 mod documented;
+mod every_device;
 mod guest;
 mod life;
 mod overlay;

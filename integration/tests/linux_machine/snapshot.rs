@@ -9,13 +9,10 @@ use integration::node::Node;
 use integration::{skip, skip_if};
 
 use crate::clocks::Clocks;
-use crate::devices;
+use crate::every_device::{INSIDE, everything};
 use crate::guest::{PATIENCE, SCRATCH};
 use integration::linux_machine::Machine;
 
-/// Directory of the sockets, for programs of the tools disk, and for all others.
-const INSIDE: &str = "/tmp/sockets";
-pub const OUTSIDE: &str = "/mnt/tools/tmp/sockets";
 /// How long whatever is under way may take to go on.
 // A node in which a guest runs may have little of the machine beside builds.
 const SOON: Duration = Duration::from_secs(300);
@@ -85,16 +82,6 @@ pub fn start<'a>(node: &'a Node, flags: &[String], number: u32) -> anyhow::Resul
         flags.push(format!("--restore={SCRATCH}/snapshot"));
     }
     Machine::start(node, &flags)
-}
-
-/// The other ends of what the guest does.
-pub fn serve(node: &Node) -> anyhow::Result<()> {
-    node.sh(&format!(
-        "mkdir -p {OUTSIDE}
-         chroot /mnt/tools socat TCP-LISTEN:5001 EXEC:cat >/dev/null 2>&1 &
-         chroot /mnt/tools socat UNIX-LISTEN:{INSIDE}/7,fork EXEC:cat >/dev/null 2>&1 &"
-    ))?;
-    Ok(())
 }
 
 fn progress(machine: &mut Machine<'_>) -> anyhow::Result<Vec<u64>> {
@@ -192,7 +179,7 @@ pub fn goes_on<'a>(
 }
 
 fn campaign(card: &str, cpus: &str, rounds: u32) -> anyhow::Result<()> {
-    let (node, flags) = devices::everything(LOAD, cpus, card, "kvmlet.after=shell")?;
+    let (node, flags) = everything(LOAD, cpus, card, "kvmlet.after=shell")?;
     let began = Instant::now();
     let mut machine = start(&node, &flags, 0)?;
     machine.wait_for(GuestImage::PROMPT, PATIENCE)?;

@@ -10,6 +10,7 @@ use vm_memory::{GuestMemoryBackend, GuestMemoryRegion};
 use vmm_devices::virtio::blk::IoEngine;
 use vmm_machine::{DirtyPages, HeldMemory, WrittenPages};
 
+use super::net::{self, Network};
 use super::*;
 
 /// Rounds of each kind of disk.

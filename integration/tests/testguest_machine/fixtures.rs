@@ -13,6 +13,7 @@ use vmm_devices::virtio::console::{ConsolePorts, ConsoleSize, ConsoleSpec};
 use vmm_devices::virtio::vsock::{VsockConfig, VsockControl};
 use vmm_machine::{LifeConfig, Section, WatchdogAction, fuzzing};
 
+use super::net::{self, Network};
 use super::*;
 
 /// Where they are, each named by its release.

@@ -3,8 +3,8 @@
 
 use core::arch::asm;
 
-use crate::console_line;
 use crate::pci::Ecam;
+use crate::serial::console_line;
 
 /// Jumps into configuration space, which answers with what makes no sense as instructions.
 pub fn run(ecam: &Ecam) -> ! {

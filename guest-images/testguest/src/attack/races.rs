@@ -13,11 +13,12 @@ use crate::clock::Clock;
 use crate::memory::{Registers, WriteTarget};
 use crate::pci::{BAR0, COMMAND, Ecam, Msix};
 use crate::second_cpu::Table;
+use crate::serial::console_line;
 use crate::virtio::{
     ACKNOWLEDGE, DEVICE_STATUS, DRIVER, DRIVER_OK, DeviceError, FEATURES_OK, QUEUE_ENABLE,
     QUEUE_SELECT, QUEUE_SIZE,
 };
-use crate::{console_line, power, virtio};
+use crate::{power, virtio};
 
 /// How long a race takes, and how many requests it has at most.
 const RACE_MS: u64 = 600;

@@ -5,9 +5,9 @@
 use super::queue::{Queue, Segment};
 use super::{Device, DeviceError, queue_vector};
 use crate::clock::{Clock, Moment};
-use crate::console_line;
 use crate::memory::{DmaBuffer, Registers};
 use crate::pci::Function;
+use crate::serial::console_line;
 use testguest_lib::command_line::Mode;
 
 const FEATURE_STATS: u64 = 1 << 1;

@@ -6,10 +6,10 @@ use core::fmt;
 use super::queue::{Queue, Segment};
 use super::{Device, DeviceError, queue_vector};
 use crate::clock::Clock;
-use crate::console_line;
 use crate::memory::DmaBuffer;
 use crate::pci::Function;
 use crate::report::PaddedText;
+use crate::serial::console_line;
 use testguest_lib::command_line::Settings;
 use testguest_lib::guest_agent::{GuestAgent, MAX_LINE_BYTES};
 

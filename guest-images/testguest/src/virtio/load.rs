@@ -16,7 +16,8 @@ use crate::lapic::TIMER_VECTOR;
 use crate::memory::DmaBuffer;
 use crate::pci::{Ecam, Function};
 use crate::report::Report;
-use crate::{console_line, trap};
+use crate::serial::console_line;
+use crate::trap;
 
 const SECTOR_BYTES: u64 = 512;
 const CAPACITY: usize = 0;

@@ -12,8 +12,9 @@ use super::{Device, DeviceError, Kind, functions, kind, queue_vector};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::pci::Function;
+use crate::power;
 use crate::report::PaddedText;
-use crate::{console_line, power};
+use crate::serial::console_line;
 
 /// Disks at most; the memory for requests has room for no more.
 const MAX_DISKS: usize = 16;

@@ -9,7 +9,7 @@ use anyhow::Context;
 use integration::raw_io::{Access, RawIo};
 use nix::libc::O_DIRECT;
 
-use crate::figure;
+use crate::figure::figure;
 
 const DISK: &str = "/dev/vda";
 const LARGE: u32 = 128 << 10;

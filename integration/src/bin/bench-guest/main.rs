@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod disk;
+mod figure;
 mod net;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::Context;
-use integration::vmm_bench::{DONE_LINE, FIGURE_LINE, INIT_LINE};
+use integration::vmm_bench::{DONE_LINE, INIT_LINE};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 
@@ -63,11 +64,6 @@ fn attach(kind: &str, at: &str) -> anyhow::Result<()> {
     let no_data = None::<&str>;
     mount(Some(kind), at, Some(kind), MsFlags::empty(), no_data)
         .with_context(|| format!("mounting {kind}"))
-}
-
-/// Prints a figure.
-fn figure(name: &str, value: f64) {
-    println!("{FIGURE_LINE}{name} {value}");
 }
 
 /// The words of the command line that have a value.

@@ -10,7 +10,7 @@ use anyhow::Context;
 use integration::process;
 use integration::vmm_bench::{ECHO_PORT, GUEST_ADDRESS, NODE_ADDRESS, SINK_PORT, SOURCE_PORT};
 
-use crate::figure;
+use crate::figure::figure;
 
 const CHUNK_BYTES: usize = 64 << 10;
 /// A card may take a moment until the first packet gets through.

@@ -52,12 +52,11 @@ struct RangeResponse {
 pub(crate) struct Etcd(Grpc<Channel>);
 
 impl Etcd {
-    pub(crate) async fn connect() -> anyhow::Result<Self> {
+    /// Connects; a list has at most so many bytes.
+    pub(crate) async fn connect(max_list_bytes: usize) -> anyhow::Result<Self> {
         let channel = Endpoint::from_static(ADDRESS).connect().await;
         let client = Grpc::new(channel.context("etcd")?);
-        Ok(Self(
-            client.max_decoding_message_size(super::MAX_LIST_BYTES),
-        ))
+        Ok(Self(client.max_decoding_message_size(max_list_bytes)))
     }
 
     /// Stores a value, which is on disk when etcd answers.

@@ -61,7 +61,7 @@ impl Store {
                 let client = client.max_decoding_message_size(MAX_LIST_BYTES);
                 Ok(Self::Kvmlet(client))
             }
-            "etcd" => Ok(Self::Etcd(Etcd::connect().await?)),
+            "etcd" => Ok(Self::Etcd(Etcd::connect(MAX_LIST_BYTES).await?)),
             "kube-apiserver" => Ok(Self::ApiServer(ApiServer::connect().await?)),
             other => anyhow::bail!("{other:?} is not kvmlet, etcd or kube-apiserver"),
         }

@@ -8,7 +8,7 @@ use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 
 use crate::arguments::Arguments;
-use crate::machine::{Descriptors, open, read_only};
+use crate::files::{Descriptors, open, read_only};
 
 /// More than any firmware of a test says.
 const MAX_LOG_BYTES: u64 = 4 << 20;

@@ -13,6 +13,7 @@ use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 use tun_rs::{DeviceBuilder, Layer};
 
+use crate::files::{Descriptors, open, read_only};
 use crate::firmware;
 use crate::flags::Run;
 use crate::options::{CpusFlag, DiskFlag, NetFlag};
@@ -62,7 +63,7 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
         .transpose()?;
     Ok(Assembled {
         machine,
-        descriptors: descriptors.0,
+        descriptors: descriptors.all(),
         snapshot_fd,
     })
 }
@@ -92,18 +93,6 @@ fn cpus(flag: &CpusFlag) -> v1::Cpus {
         threads: flag.threads,
         model: flag.model.clone(),
         ..v1::Cpus::default()
-    }
-}
-
-/// Descriptors in the order in which they go with the frame.
-#[derive(Default)]
-pub struct Descriptors(Vec<OwnedFd>);
-
-impl Descriptors {
-    /// Adds one, and returns its number.
-    pub fn add(&mut self, descriptor: impl Into<OwnedFd>) -> anyhow::Result<u32> {
-        self.0.push(descriptor.into());
-        Ok(u32::try_from(self.0.len() - 1)?)
     }
 }
 
@@ -191,10 +180,6 @@ fn root_port((bus, device): (&u8, &u8)) -> v1::PciDevice {
     v1::PciDevice::at(address.bus, address.device, Kind::RootPort(port))
 }
 
-pub fn read_only(path: &Path) -> anyhow::Result<File> {
-    open(OpenOptions::new().read(true), path)
-}
-
 fn open_device(path: &str) -> anyhow::Result<File> {
     open(OpenOptions::new().read(true).write(true), Path::new(path))
 }
@@ -207,12 +192,6 @@ fn open_disk(flag: &DiskFlag) -> anyhow::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(!flag.blk.read_only);
     open(options.custom_flags(special), &flag.path)
-}
-
-pub fn open(options: &OpenOptions, path: &Path) -> anyhow::Result<File> {
-    options
-        .open(path)
-        .with_context(|| path.display().to_string())
 }
 
 fn open_tap(flag: &NetFlag) -> anyhow::Result<OwnedFd> {

@@ -11,6 +11,7 @@ mod ask;
 mod broker;
 mod control;
 mod cpu_options;
+mod files;
 mod firmware;
 mod flags;
 mod machine;

@@ -10,7 +10,7 @@ use proto_vmm::v1;
 use proto_vmm::v1::pci_device::Kind;
 
 use crate::broker;
-use crate::machine::Descriptors;
+use crate::files::Descriptors;
 use crate::peripherals::{
     BalloonFlag, Peripherals, PortFlag, PvpanicFlag, VsockFlag, WatchdogFlag,
 };

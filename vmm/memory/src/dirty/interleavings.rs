@@ -6,6 +6,7 @@
     reason = "the same source on std's atomics is what ships"
 )]
 
+mod atomics;
 #[allow(dead_code, reason = "some of it is of no interest here")]
 #[path = "bits.rs"]
 mod bits;
@@ -16,10 +17,6 @@ use loom::thread;
 
 use self::atomics::Ordering;
 use self::bits::Bits;
-
-mod atomics {
-    pub(super) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-}
 
 /// The bits, and a page of the guest in each of the first places.
 struct Guest {

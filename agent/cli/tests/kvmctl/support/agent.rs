@@ -14,8 +14,6 @@ use proto_node::vmi::VirtualMachineInstance;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::UnixListenerStream;
 
-use super::maintenance;
-
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) objects: BTreeMap<String, VirtualMachineInstance>,
@@ -29,11 +27,20 @@ pub(super) struct Store {
     pub(super) cut_off: bool,
     /// Somebody else is attached to the consoles.
     pub(super) console_is_taken: bool,
-    pub(super) upkeep: maintenance::Upkeep,
+    pub(super) upkeep: Upkeep,
     /// Objects of other kinds, by kind and name.
     pub(super) documents: BTreeMap<(String, String), serde_json::Value>,
     /// Somebody changes an object right before the next patch.
     pub(super) interferes: bool,
+}
+
+/// What is wanted of the node.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) cordoned: bool,
+    pub(super) drain: Option<DrainOptions>,
+    /// How often was asked since it was ordered.
+    pub(super) looks: u32,
 }
 
 /// A gRPC server in place of an agent, with objects in memory.

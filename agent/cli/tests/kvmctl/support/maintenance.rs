@@ -6,16 +6,7 @@ use proto_node::node::*;
 use proto_node::{FailureReason, failure};
 use tonic::{Request, Response, Status};
 
-use super::agent::{Agent, Store};
-
-/// What is wanted of the node.
-#[derive(Default)]
-pub struct Upkeep {
-    pub cordoned: bool,
-    pub drain: Option<DrainOptions>,
-    /// How often was asked since it was ordered.
-    looks: u32,
-}
+use super::agent::{Agent, Store, Upkeep};
 
 fn check(node_name: &str) -> Result<(), Status> {
     if node_name.is_empty() || node_name == "node1" {

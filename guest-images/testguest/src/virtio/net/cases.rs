@@ -10,7 +10,7 @@ use super::packet::{
     FEATURE_CTRL_VQ, FEATURE_MERGE, FEATURE_MQ, FEATURE_STATUS, HEADER_BYTES, MAX_PACKET_BYTES,
 };
 use crate::clock::Clock;
-use crate::console_line;
+use crate::serial::console_line;
 
 /// Receive buffers that the longer frames do not fit into.
 const SMALL_BUFFER_BYTES: u16 = 256;

@@ -9,9 +9,10 @@ use super::packet::{BUFFER_BYTES, FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
 use crate::console_lines::ConsoleLines;
+use crate::power;
 use crate::report::Mac;
+use crate::serial::console_line;
 use crate::virtio::{DeviceError, Kind, functions, kind};
-use crate::{console_line, power};
 
 /// How often the console is looked at while no frame comes.
 const POLL_MS: u64 = 10;

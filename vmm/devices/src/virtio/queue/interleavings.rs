@@ -7,6 +7,7 @@
     reason = "the same source on std's atomics is what ships"
 )]
 
+mod atomics;
 #[path = "notifications.rs"]
 mod notifications;
 
@@ -19,10 +20,6 @@ use loom::thread;
 use self::atomics::Ordering;
 use self::notifications::{Field, Fields, Notifications};
 use super::event_index;
-
-mod atomics {
-    pub(super) use loom::sync::atomic::{Ordering, fence};
-}
 
 /// Fields of the rings, and one slot of each: 0 until it is written.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //! order, so that loom can try all interleavings of device and driver.
 
 use super::atomics::{Ordering, fence};
-use super::event_index;
+use crate::virtio::queue::event_index;
 
 /// `VIRTQ_USED_F_NO_NOTIFY`.
 const NO_NOTIFY: u16 = 1;
