@@ -1,40 +1,44 @@
 //! `cargo xtask layers`: circles of files, that is, files of one crate that import each other, directly or through
-//! others. Files in a circle can only be read, tested and moved together. No crate may have any.
+//! others. Files in a circle can only be read, tested and moved together. No library, program or test may have any.
 
 mod graph;
 mod imports;
+mod modules;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use cargo_metadata::MetadataCommand;
 
 use self::graph::Graph;
-use self::imports::ModulePath;
+use self::modules::modules;
 
-/// The circles of a crate: the files of each, in order of their names.
-type Circles = Vec<Vec<String>>;
+/// The circles of a package: the files of each, as paths from the package's directory.
+type Circles = BTreeSet<Vec<String>>;
 
-/// Returns one sentence for each crate with circles.
+/// Directories of packages, each with the files that its crates begin with.
+type Roots = BTreeMap<PathBuf, Vec<PathBuf>>;
+
+/// Returns one sentence for each package with circles.
 ///
 /// # Errors
 /// When a source file cannot be read.
 pub fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
-    let mut found = Vec::new();
-    for package in packages(root)? {
-        found.extend(violation(&package, &circles(&root.join(&package))?));
-    }
-    Ok(found)
+    let packages = circles_of_packages(root)?.into_iter();
+    Ok(packages
+        .filter_map(|(package, circles)| violation(&package, &circles))
+        .collect())
 }
 
-/// Prints the circles of every crate with their files.
+/// Prints the circles of every package with their files.
 ///
 /// # Errors
 /// When a source file cannot be read.
 pub fn print(root: &Path) -> anyhow::Result<()> {
-    for package in packages(root)? {
-        for circle in circles(&root.join(&package))? {
+    for (package, circles) in circles_of_packages(root)? {
+        for circle in circles {
             println!(
                 "{package}: {} files\n  {}",
                 circle.len(),
@@ -56,7 +60,46 @@ fn violation(package: &str, circles: &Circles) -> Option<String> {
     ))
 }
 
-/// Directories of the crates below `root`, relative to it, in order of their names. What builds made is none of them.
+/// The circles of each package below `root`, by its directory, in the order of these.
+fn circles_of_packages(root: &Path) -> anyhow::Result<Vec<(String, Circles)>> {
+    let root = fs::canonicalize(root).with_context(|| root.display().to_string())?;
+    let mut found = Vec::new();
+    let mut roots = Roots::new();
+    for package in packages(&root)? {
+        let directory = root.join(&package);
+        if !roots.contains_key(&directory) {
+            add_roots(&directory, &mut roots)?;
+        }
+        let mut all = Circles::new();
+        for file in roots.get(&directory).into_iter().flatten() {
+            all.extend(circles(&directory, file)?);
+        }
+        found.push((package, all));
+    }
+    Ok(found)
+}
+
+/// Adds the libraries, programs, tests and build scripts of the package in `directory`, and of all packages of its workspace.
+fn add_roots(directory: &Path, roots: &mut Roots) -> anyhow::Result<()> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(directory.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .with_context(|| format!("cargo metadata in {}", directory.display()))?;
+    for package in metadata.packages {
+        let Some(directory) = package.manifest_path.parent() else {
+            continue;
+        };
+        let files = package.targets.into_iter().map(|target| target.src_path);
+        roots.insert(
+            directory.as_std_path().to_owned(),
+            files.map(Into::into).collect(),
+        );
+    }
+    Ok(())
+}
+
+/// Directories of the packages below `root`, relative to it, in order of their names. What builds made is none of them.
 fn packages(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
@@ -80,72 +123,47 @@ fn packages(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The circles of the crate at `package`.
-fn circles(package: &Path) -> anyhow::Result<Circles> {
-    let source = package.join("src");
-    let files = modules(&source)?;
+/// The circles of the crate that begins with the file `root`, of the package in `package`.
+fn circles(package: &Path, root: &Path) -> anyhow::Result<Circles> {
+    let files = modules(root)?;
     let mut graph = Graph::default();
     for (module, file) in &files {
-        if module.iter().any(|name| name == "tests") {
-            continue;
-        }
-        let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let is_module = |path: &[String]| files.contains_key(path);
-        for import in imports::of_file(&text, module, is_module) {
-            graph.add(module.join("::"), import.join("::"));
+        for import in imports::of_file(&file.text, module, is_module) {
+            graph.add(module.clone(), import);
         }
     }
-    Ok(graph.circles())
-}
-
-/// The file of every module below `source`; that of the crate itself has an empty path.
-fn modules(source: &Path) -> anyhow::Result<BTreeMap<ModulePath, PathBuf>> {
-    let mut found = BTreeMap::new();
-    let mut directories = vec![source.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let module = module_path(path.strip_prefix(source)?);
-                // Of a library and a program in one package, the library has the modules.
-                let is_program = path.file_name().is_some_and(|name| name == "main.rs");
-                if !is_program || !source.join("lib.rs").exists() {
-                    found.insert(module, path);
-                }
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// `a/b/mod.rs` and `a/b.rs` are `a::b`; `lib.rs` is the crate.
-fn module_path(file: &Path) -> ModulePath {
-    let stem = file.with_extension("");
-    let mut path: ModulePath = stem
+    let shown = |module| {
+        let file = files.get(module).map(|file| file.path.as_path());
+        let file = file.unwrap_or_else(|| Path::new(""));
+        let from_package = file.strip_prefix(package).unwrap_or(file);
+        from_package.display().to_string()
+    };
+    let found = graph.circles();
+    Ok(found
         .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
-    let is_root = path.len() == 1 && ["lib", "main"].contains(&path[0].as_str());
-    if is_root || path.last().is_some_and(|name| name == "mod") {
-        path.pop();
-    }
-    path
+        .map(|circle| circle.iter().map(shown).collect())
+        .collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The circles of a crate of these files, which begins with the first.
     fn package(files: &[(&str, &str)]) -> Circles {
         let directory = tempfile::tempdir().expect("a directory");
+        let package = directory.path();
         for (name, text) in files {
-            let path = directory.path().join("src").join(name);
+            let path = package.join(name);
             fs::create_dir_all(path.parent().expect("a parent")).expect("made");
             fs::write(path, text).expect("written");
         }
-        circles(directory.path()).expect("readable")
+        circles(package, &package.join(files[0].0)).expect("readable")
+    }
+
+    fn circle(files: &[&str]) -> Circles {
+        [files.iter().map(|file| (*file).to_owned()).collect()].into()
     }
 
     #[test]
@@ -156,7 +174,7 @@ mod tests {
             ("b.rs", "fn f() -> crate::c::C {}"),
             ("c.rs", "use super::a::A;"),
         ]);
-        assert_eq!(found, [["a", "b", "c"]]);
+        assert_eq!(found, circle(&["a.rs", "b.rs", "c.rs"]));
     }
 
     #[test]
@@ -167,7 +185,7 @@ mod tests {
             ("a/mod.rs", parent),
             ("a/child.rs", "use super::Shared;"),
         ]);
-        assert_eq!(found, [["a", "a::child"]]);
+        assert_eq!(found, circle(&["a/mod.rs", "a/child.rs"]));
     }
 
     #[test]
@@ -193,7 +211,7 @@ mod tests {
             ),
             ("a/child.rs", "pub fn f(_: super::Shared) {}"),
         ]);
-        assert_eq!(found, [["a", "a::child"]]);
+        assert_eq!(found, circle(&["a.rs", "a/child.rs"]));
     }
 
     #[test]
@@ -210,10 +228,32 @@ mod tests {
     }
 
     #[test]
+    fn a_test_has_the_files_that_it_declares_beside_itself_and_elsewhere() {
+        let found = package(&[
+            (
+                "tests/one.rs",
+                "#[path = \"common/shared.rs\"]\nmod shared;\nmod own;\nstruct Root;",
+            ),
+            (
+                "tests/common/shared.rs",
+                "mod more;\nuse crate::own::Own;\nuse more::More;",
+            ),
+            ("tests/common/more.rs", "use crate::shared::Shared;"),
+            ("tests/own.rs", "use crate::shared::Shared;"),
+            ("tests/other.rs", "use crate::own::Own;"),
+        ]);
+        let files = [
+            "tests/own.rs",
+            "tests/common/shared.rs",
+            "tests/common/more.rs",
+        ];
+        assert_eq!(found, circle(&files));
+    }
+
+    #[test]
     fn a_circle_is_refused_with_its_files() {
-        assert_eq!(violation("a", &vec![]), None);
-        let circle = vec![String::from("one"), String::from("two")];
-        let refused = violation("a", &vec![circle]).expect("a circle");
+        assert_eq!(violation("a", &Circles::new()), None);
+        let refused = violation("a", &circle(&["one", "two"])).expect("a circle");
         assert!(
             refused.contains("move what they share to a file of its own (one, two)"),
             "{refused}"

@@ -49,7 +49,7 @@ enum Command {
     Check,
     /// Compare dependencies with known vulnerabilities, and check their licences and sources.
     Audit(audit::AuditOptions),
-    /// Fail when a crate imports what the table of rooms does not allow, or more files import each other than before.
+    /// Fail when a crate imports what the table of rooms does not allow, or files of one import each other in circles.
     Layers {
         /// Only list the circles of files that import each other.
         #[arg(long)]

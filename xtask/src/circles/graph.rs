@@ -2,31 +2,33 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::imports::ModulePath;
+
 /// Nodes and the edges that leave them.
 #[derive(Default)]
-pub(super) struct Graph(BTreeMap<String, BTreeSet<String>>);
+pub(super) struct Graph(BTreeMap<ModulePath, BTreeSet<ModulePath>>);
 
 /// State of one search.
 #[derive(Default)]
 struct Search {
     /// Order in which nodes were met.
-    order: BTreeMap<String, usize>,
+    order: BTreeMap<ModulePath, usize>,
     /// Lowest order that a node reaches through nodes on the stack.
-    low: BTreeMap<String, usize>,
-    stack: Vec<String>,
-    components: Vec<Vec<String>>,
+    low: BTreeMap<ModulePath, usize>,
+    stack: Vec<ModulePath>,
+    components: Vec<Vec<ModulePath>>,
 }
 
 impl Graph {
     /// Adds an edge; one from a node to itself is none.
-    pub(super) fn add(&mut self, from: String, to: String) {
+    pub(super) fn add(&mut self, from: ModulePath, to: ModulePath) {
         if from != to {
             self.0.entry(from).or_default().insert(to);
         }
     }
 
     /// The components of more than one node, each sorted, in order of their first nodes.
-    pub(super) fn circles(&self) -> Vec<Vec<String>> {
+    pub(super) fn circles(&self) -> Vec<Vec<ModulePath>> {
         let mut search = Search::default();
         for node in self.0.keys() {
             if !search.order.contains_key(node) {
@@ -40,10 +42,10 @@ impl Graph {
     }
 
     /// Visits `node` and all that it reaches. Recursion is as deep as the longest chain of imports of a crate.
-    fn visit(&self, node: &str, search: &mut Search) {
+    fn visit(&self, node: &ModulePath, search: &mut Search) {
         let order = search.order.len();
-        search.order.insert(node.to_owned(), order);
-        search.stack.push(node.to_owned());
+        search.order.insert(node.clone(), order);
+        search.stack.push(node.clone());
         let mut low = order;
         for next in self.0.get(node).into_iter().flatten() {
             if !search.order.contains_key(next) {
@@ -53,7 +55,7 @@ impl Graph {
                 low = low.min(search.order.get(next).copied().unwrap_or(order));
             }
         }
-        search.low.insert(node.to_owned(), low);
+        search.low.insert(node.clone(), low);
         if low == order {
             let start = search.stack.iter().position(|entry| entry == node);
             let mut component = search.stack.split_off(start.unwrap_or(0));
