@@ -1,4 +1,4 @@
-//! What the agent's parts share.
+//! What makes the services, and what actors hold.
 
 mod spawn;
 

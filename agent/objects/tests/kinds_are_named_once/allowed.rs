@@ -379,7 +379,7 @@ pub const ALLOWED: [(&str, &[&str], &str); 76] = [
         "the kinds with calls of their own",
     ),
     (
-        "agent/sources/src/testing.rs",
+        "agent/sources/src/testing/registry.rs",
         &["VirtualMachineInstance"],
         "examples of tests",
     ),
