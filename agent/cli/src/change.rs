@@ -69,6 +69,7 @@ async fn replace_one(
         object: object.to_string().into_bytes(),
         dry_run: options.dry_run.is_on,
         field_manager: options.manager("kvmctl-replace"),
+        ..ReplaceObjectRequest::default()
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer.map_err(|status| refused(client, "replacing", sourced, &status))?;

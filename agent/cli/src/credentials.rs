@@ -85,6 +85,7 @@ impl Node {
     ) -> Result<Option<Value>, Failure> {
         let request = GetObjectRequest {
             name: self.id(kind, name),
+            ..GetObjectRequest::default()
         };
         match self.client.objects().get_object(request).await {
             Ok(answer) => objects::json::read(&answer.into_inner().object).map(Some),

@@ -104,6 +104,7 @@ async fn write(
         object: edited.to_string().into_bytes(),
         dry_run: args.options.dry_run.is_on,
         field_manager: args.options.manager("kvmctl-edit"),
+        ..ReplaceObjectRequest::default()
     };
     let answer = client.objects().replace_object(request).await;
     let answer = answer

@@ -167,6 +167,7 @@ pub async fn exists(client: &mut Client, scope: &Scope, name: &str) -> Result<bo
             namespace: scope.namespace().to_owned(),
             name: name.to_owned(),
         }),
+        ..GetObjectRequest::default()
     };
     match client.objects().get_object(request).await {
         Ok(_) => Ok(true),

@@ -20,6 +20,7 @@ pub async fn machine(client: &mut Client, namespace: &str, name: &str) -> Result
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }),
+        ..GetObjectRequest::default()
     };
     let answer = client.objects().get_object(request).await;
     let answer =

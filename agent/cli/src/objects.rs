@@ -162,6 +162,7 @@ impl Target {
     ) -> Result<Value, Failure> {
         let request = GetObjectRequest {
             name: Some(self.id(namespace, name)),
+            ..GetObjectRequest::default()
         };
         match client.objects().get_object(request).await {
             Ok(answer) => read(&answer.into_inner().object),
@@ -298,6 +299,7 @@ async fn watch(
             label_selector: args.selector.clone(),
             field_selector: field_selector.clone(),
             resource_version: resource_version.clone(),
+            ..WatchObjectsRequest::default()
         };
         let mut status = None;
         match client.objects().watch_objects(request).await {

@@ -23,7 +23,7 @@ mod write;
 
 use std::sync::Arc;
 
-use agent_objects::{Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
+use agent_objects::{Encoding, Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
     ApiError, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
     ObjectText, ObjectWritten, ObjectsListed, WriteBy,
@@ -40,7 +40,7 @@ use crate::events::About;
 use crate::node::Node;
 use crate::store::Store;
 use crate::traces::handle::Traces;
-use crate::{clock, events, object};
+use crate::{clock, events};
 
 /// Changes that a watch reads in one go: each may be as large as an object.
 const WATCHED: usize = 16;
@@ -123,36 +123,39 @@ impl ObjectRegistry for Objects {
         })
     }
 
-    fn list_texts(
+    fn list_encoded(
         &self,
         (kind, namespace): (&str, Option<&str>),
         choice: &mut dyn Choice,
     ) -> Result<ObjectsListed<Bytes>, ApiError> {
-        self.texts_of(kind_of(kind)?, namespace, choice)
+        self.encoded_of(kind_of(kind)?, namespace, choice)
     }
 
     fn list_objects_after(
         &self,
-        kind: &str,
+        (kind, encoding): (&str, Encoding),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
         let page = self.store.ledger.objects_after(kind.kind, after, PAGE);
-        self.texts(kind, page.map_err(store)?)
+        self.texts((kind, encoding), page.map_err(store)?)
     }
 
-    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
+    fn object_changes(
+        &self,
+        (kind, encoding): (&str, Encoding),
+        after: u64,
+    ) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
         let some = self.store.ledger.changes_after(kind.kind, after, WATCHED);
         let some = some.map_err(store)?;
         let (ours, until) = (some.changes.into_iter(), some.until);
         let mut last = LastText::default();
         let read = ours.map(|change| {
-            let metadata = object::metadata_of(&change.object)?;
             Ok(ObjectChange {
                 version: change.version,
                 happened: change.kind,
-                object: self.text(kind, &change.object, metadata, &mut last)?,
+                object: self.text((kind, encoding), &change.object, &mut last)?,
             })
         });
         Ok((read.collect::<Result<_, ApiError>>()?, until))
@@ -214,14 +217,11 @@ impl ObjectRegistry for Objects {
 impl Objects {
     fn texts(
         &self,
-        kind: &'static ObjectKind,
+        kind: (&'static ObjectKind, Encoding),
         (rows, version): (Vec<(ObjectKey, StoredObject)>, u64),
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let mut last = LastText::default();
-        let items = rows.iter().map(|(_, row)| {
-            let metadata = object::metadata_of(row)?;
-            self.text(kind, row, metadata, &mut last)
-        });
+        let items = rows.iter().map(|(_, row)| self.text(kind, row, &mut last));
         Ok(ObjectsListed {
             version,
             items: items.collect::<Result<_, ApiError>>()?,

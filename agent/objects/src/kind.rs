@@ -1,5 +1,6 @@
 //! One kind: everything that distinguishes it from others.
 
+pub(crate) mod encoding;
 pub(crate) mod table;
 
 use std::collections::BTreeMap;

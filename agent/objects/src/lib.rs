@@ -22,6 +22,7 @@ mod write;
 
 pub use data::read::data_of;
 pub use garbage::collect;
+pub use kind::encoding::Encoding;
 pub use kind::table::{Kinds, LastText};
 pub use kind::{
     Admission, AdmitContext, Column, ColumnType, Convert, FillIn, Judge, MakeCompanions,

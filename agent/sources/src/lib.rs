@@ -57,6 +57,5 @@ pub use objects::{
     ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
-    Applied, Apply, CallerTrace, Change, Delete, Deleted, GuestRegistry, Kind, Listed,
-    ObjectRef,
+    Applied, Apply, CallerTrace, Change, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,
 };

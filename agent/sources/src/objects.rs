@@ -1,4 +1,4 @@
-//! Objects of any kind over gRPC, as JSON.
+//! Objects of any kind over gRPC, as JSON or as messages.
 
 pub(crate) mod calls;
 #[cfg(test)]
@@ -6,7 +6,7 @@ mod tests;
 
 use agent_domain::ChangeKind;
 use agent_domain::Owner;
-use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation};
+use agent_objects::{Encoding, Kinds, Object, ObjectId, Part, Preconditions, Propagation};
 use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
 use serde_json::Value;
@@ -57,6 +57,8 @@ pub struct ObjectText {
     pub metadata: ObjectMeta,
     /// All of it as JSON text.
     pub json: Vec<u8>,
+    /// All of it as a message, where that is what callers are sent.
+    pub message: Option<Vec<u8>>,
 }
 
 /// Which objects a list has. It is asked about each once, by namespace and name.
@@ -64,8 +66,14 @@ pub trait Choice {
     /// Whether an object may be chosen: it is read then. Of its metadata only namespace, name and labels are there.
     fn wants(&mut self, metadata: &ObjectMeta) -> bool;
 
-    /// Whether an object that was wanted is chosen, now that its text is there.
+    /// Whether an object that was wanted is chosen, now that its text is there, if [`Self::reads_text`].
     fn keeps(&mut self, metadata: &ObjectMeta, json: &[u8]) -> bool;
+
+    /// Whether it takes an object's text to say whether it is chosen.
+    fn reads_text(&self) -> bool;
+
+    /// How the chosen objects are written.
+    fn encoding(&self) -> Encoding;
 }
 
 /// One change of an object.
@@ -163,11 +171,11 @@ pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     /// [`ApiError::Internal`].
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError>;
 
-    /// The objects of a kind, in one namespace or in all, that are chosen, as JSON text.
+    /// The objects of a kind, in one namespace or in all, that are chosen, in the encoding of the choice.
     ///
     /// # Errors
     /// [`ApiError::BadRequest`], [`ApiError::Internal`].
-    fn list_texts(
+    fn list_encoded(
         &self,
         kind: (&str, Option<&str>),
         choice: &mut dyn Choice,
@@ -180,7 +188,7 @@ pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     /// [`ApiError::BadRequest`], [`ApiError::Internal`].
     fn list_objects_after(
         &self,
-        kind: &str,
+        kind: (&str, Encoding),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError>;
 
@@ -189,7 +197,11 @@ pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ApiError::Expired`], [`ApiError::Internal`].
-    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError>;
+    fn object_changes(
+        &self,
+        kind: (&str, Encoding),
+        after: u64,
+    ) -> Result<(Vec<ObjectChange>, u64), ApiError>;
 
     /// Changes an object.
     ///

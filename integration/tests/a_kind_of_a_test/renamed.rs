@@ -136,7 +136,7 @@ fn is_kept_confidential(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<
     agent.kill()?;
     for form in [PLAIN, ENCODED] {
         host.sh(&format!(
-            "! grep -q -a {form} /var/lib/kvmlet/ledger.redb {}",
+            "! grep -q -a {form} /var/lib/kvmlet/ledger.redb /var/lib/kvmlet/ledger.redb.journal {}",
             integration::agent::LOG
         ))?;
     }

@@ -7,6 +7,7 @@ mod dry_runs;
 mod garbage;
 mod guests;
 mod inputs;
+mod messages;
 mod several;
 
 use std::time::Duration;
@@ -80,7 +81,9 @@ fn secrets_are_encrypted_in_the_ledger_and_refused_without_their_key() -> anyhow
     // Neither rows nor the change log hold it, in any form that it was written in.
     let state = "/var/lib/kvmlet";
     for form in [PLAIN, "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"] {
-        host.sh(&format!("! grep -q -a {form} {state}/ledger.redb"))?;
+        host.sh(&format!(
+            "! grep -q -a {form} {state}/ledger.redb {state}/ledger.redb.journal"
+        ))?;
     }
     assert_eq!(
         host.sh(&format!("stat -c %a {state}/secrets.key"))?.trim(),

@@ -1,6 +1,9 @@
 //! From the wire to JSON text with no tree in between, for lists and watches of many objects.
 
+mod known;
 mod value;
+
+pub use self::known::type_on_wire;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

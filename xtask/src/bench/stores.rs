@@ -91,7 +91,7 @@ fn compared(ours: &Speed, name: &str, theirs: &Speed) -> Vec<Figure> {
         Figure::new(&format!("list of 5,000 against {name}"), list, "x", Better::Less)
             .budget(1.0, 1.0)
             .how(&format!(
-                "ListObjects, selected by namespace and as JSON: {:.1} ms; {name}: {:.1} ms",
+                "ListObjects, selected by namespace, as messages: {:.1} ms; {name}: {:.1} ms",
                 ours.list * 1000.0,
                 theirs.list * 1000.0
             )),

@@ -51,6 +51,7 @@ pub async fn ask(
     if args.dry_run.mode == DeleteMode::Client {
         let request = GetObjectRequest {
             name: Some(id.clone()),
+            ..GetObjectRequest::default()
         };
         let found = client.objects().get_object(request).await?.into_inner();
         return Ok(DeleteObjectResponse {

@@ -29,6 +29,7 @@ pub async fn find(
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }),
+        ..GetObjectRequest::default()
     };
     match client.objects().get_object(request).await {
         Ok(answer) => read(&answer.into_inner().object).map(Some),

@@ -1,8 +1,7 @@
 //! VMIs and events, as sources see them.
 
 use agent_sources::{
-    ApiError, Applied, Apply, Change, Delete, Deleted, GuestRegistry, Kind, Listed,
-    ObjectRef,
+    ApiError, Applied, Apply, Change, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,
 };
 use agent_store::{ObjectKey, StoredObject};
 use proto_node::node::Object;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use agent_objects::{Kinds, LastText, Object, ObjectKind, Refusal, Writer, set_live};
+use agent_objects::{Encoding, Kinds, LastText, Object, ObjectKind, Refusal, Writer, set_live};
 use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
 use agent_store::{Sealed, ShownObject, StoredObject};
 use prost::bytes::Bytes;
@@ -52,25 +52,29 @@ impl Objects {
     /// The same as text.
     pub(super) fn text(
         &self,
-        kind: &ObjectKind,
+        (kind, encoding): (&ObjectKind, Encoding),
         row: &StoredObject,
-        metadata: ObjectMeta,
         last: &mut LastText,
     ) -> Result<ObjectText, ApiError> {
-        let json = Kinds::this_release().text_from_wire(kind, &self.whole(kind, row)?, last);
-        let json = json.map_err(|error| undecodable(row, &error))?;
-        Ok(ObjectText { metadata, json })
+        let whole = self.whole(kind, row)?;
+        let json = Kinds::this_release().text_from_wire(kind, &whole, last);
+        Ok(ObjectText {
+            metadata: object::metadata_of(row)?,
+            json: json.map_err(|error| undecodable(row, &error))?,
+            message: (encoding == Encoding::Protobuf).then(|| whole.into_owned()),
+        })
     }
 
-    /// The texts of the objects of a kind that are chosen.
-    pub(super) fn texts_of(
+    /// The objects of a kind that are chosen, in the encoding of the choice.
+    pub(super) fn encoded_of(
         &self,
         kind: &ObjectKind,
         namespace: Option<&str>,
         choice: &mut dyn Choice,
     ) -> Result<ObjectsListed<Bytes>, ApiError> {
-        // Thousands of texts in one piece: none is allocated, and copied, for itself.
-        let (mut texts, mut ends, mut last) = (Vec::new(), Vec::new(), LastText::default());
+        // Thousands of objects in one piece: none is allocated, and copied, for itself.
+        let (mut all, mut ends, mut last) = (Vec::new(), Vec::new(), LastText::default());
+        let encoding = choice.encoding();
         let version = self
             .store
             .ledger
@@ -79,21 +83,28 @@ impl Objects {
                 if !choice.wants(&metadata) {
                     return Ok(());
                 }
-                let start = texts.len();
-                self.show_text(kind, shown, (&mut last, &mut texts))?;
-                if choice.keeps(&metadata, texts.get(start..).unwrap_or_default()) {
-                    ends.push(texts.len());
-                } else {
-                    texts.truncate(start);
+                let start = all.len();
+                if encoding == Encoding::Json || choice.reads_text() {
+                    self.append_text(kind, shown, (&mut last, &mut all))?;
+                }
+                let is_kept = choice.keeps(&metadata, all.get(start..).unwrap_or_default());
+                if !is_kept || encoding == Encoding::Protobuf {
+                    all.truncate(start);
+                }
+                if is_kept && encoding == Encoding::Protobuf {
+                    self.append_message(kind, shown, &mut all)?;
+                }
+                if is_kept {
+                    ends.push(all.len());
                 }
                 Ok::<_, WriteError>(())
             })?;
-        let mut texts = Bytes::from(texts);
+        let mut all = Bytes::from(all);
         let mut start = 0;
         let items = ends.into_iter().map(|end| {
-            let text = texts.split_to(end - start);
+            let one = all.split_to(end - start);
             start = end;
-            text
+            one
         });
         Ok(ObjectsListed {
             version,
@@ -101,7 +112,21 @@ impl Objects {
         })
     }
 
-    fn show_text(
+    fn append_message(
+        &self,
+        kind: &ObjectKind,
+        shown: ShownObject<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), WriteError> {
+        if shown.is_sealed() {
+            out.extend_from_slice(&self.whole(kind, &shown.to_stored()?)?);
+        } else {
+            out.extend_from_slice(shown.object());
+        }
+        Ok(())
+    }
+
+    fn append_text(
         &self,
         kind: &ObjectKind,
         shown: ShownObject<'_>,

@@ -104,7 +104,11 @@ impl Kinds {
     /// The kind that a value says it is of.
     pub(super) fn kind_of(&self, value: &Value) -> Result<&ObjectKind, Refusal> {
         let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, name) = (text("apiVersion"), text("kind"));
+        self.served(text("apiVersion"), text("kind"))
+    }
+
+    /// The kind of this name, if it is served in a version.
+    pub(super) fn served(&self, api_version: &str, name: &str) -> Result<&ObjectKind, Refusal> {
         self.find(name)
             .filter(|kind| kind.is_served_as(api_version))
             .ok_or_else(|| Refusal::UnknownKind {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use agent_domain::Owner;
-use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
+use agent_objects::{Encoding, Object, ObjectId, Preconditions, Propagation, Writer};
 use proto_node::meta::ObjectMeta;
 use tracing::{info, warn};
 
@@ -76,7 +76,7 @@ impl Swept {
                 return false;
             };
             // Where the log of changes does not reach back, all are read.
-            let Ok((changes, until)) = objects.object_changes(kind, *version) else {
+            let Ok((changes, until)) = objects.object_changes((kind, Encoding::Json), *version) else {
                 return false;
             };
             if changes.is_empty() {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use agent_domain::Owner;
 use agent_objects::{
-    ColumnType, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Refusal, Scope,
-    Writer, check_manager,
+    ColumnType, Encoding, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Refusal,
+    Scope, Writer, check_manager,
 };
 use prost::Message;
 use proto_node::manifest::MAX_MANIFEST_BYTES;
@@ -85,15 +85,33 @@ impl<O: ObjectRegistry, N: NodeView> ObjectCalls<O, N> {
     }
 
     /// The object that a caller sent, if he may write where it lives.
-    fn read(&self, permit: &Permit, bytes: &[u8]) -> Result<Object, ApiError> {
-        let value = json(bytes, "object")?;
-        let (kind, mut object) = self.objects.kinds().read(value).map_err(refused)?;
+    fn read(
+        &self,
+        permit: &Permit,
+        (bytes, encoding): (&[u8], Encoding),
+    ) -> Result<Object, ApiError> {
+        let kinds = self.objects.kinds();
+        let read = match encoding {
+            Encoding::Json => kinds.read(json(bytes, "object")?),
+            Encoding::Protobuf => {
+                check_length(bytes, "object")?;
+                kinds.read_wire(bytes)
+            }
+        };
+        let (kind, mut object) = read.map_err(refused)?;
         let namespace = &mut object.metadata.namespace;
         if kind.scope == Scope::Namespaced && namespace.is_empty() {
             "default".clone_into(namespace);
         }
         check_scope(permit, kind, namespace)?;
         Ok(object)
+    }
+
+    /// An object as a caller wants to have it.
+    fn encoded(&self, object: &Object, encoding: Encoding) -> Result<Vec<u8>, ApiError> {
+        let kind = self.kind(&object.kind)?;
+        let encoded = self.objects.kinds().encoded(kind, object, encoding);
+        encoded.map_err(|error| ApiError::Internal(error.to_string()))
     }
 
     /// The object that a call names, if the caller may touch it.
@@ -190,14 +208,15 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
         self.count_write("CreateObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
-            let object = self.read(&permit, &asked.object)?;
+            let encoding = encoding(asked.encoding)?;
+            let object = self.read(&permit, (&asked.object, encoding))?;
             let by = WriteBy {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
             };
             let written = self.objects.create_object(object, &by).await?;
             Ok(node::CreateObjectResponse {
-                object: written.object.to_text(),
+                object: self.encoded(&written.object, encoding)?,
                 warnings: written.warnings,
             })
         })
@@ -211,7 +230,8 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
         self.count_write("ApplyObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
-            let object = self.read(&permit, &asked.object)?;
+            let encoding = encoding(asked.encoding)?;
+            let object = self.read(&permit, (&asked.object, encoding))?;
             let by = WriteBy {
                 idempotency_key: asked.idempotency_key.clone(),
                 ..by_caller(asked.dry_run, &asked.field_manager)?
@@ -223,7 +243,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
                 (false, false) => apply_response::Result::Unchanged,
             };
             Ok(node::ApplyObjectResponse {
-                object: written.object.to_text(),
+                object: self.encoded(&written.object, encoding)?,
                 result: result.into(),
                 warnings: written.warnings,
             })
@@ -237,7 +257,9 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
     ) -> Result<Response<node::GetObjectResponse>, Status> {
         self.count("GetObject", || {
             let permit = Permit::of(&request)?;
-            let name = request.into_inner().name;
+            let asked = request.into_inner();
+            let encoding = encoding(asked.encoding)?;
+            let name = asked.name;
             let permit = match &name {
                 Some(name) => permit.raised(self.kind(&name.kind)?.read_role),
                 None => permit,
@@ -245,7 +267,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let id = self.named(&permit, name)?;
             let object = self.objects.get_object(&id)?;
             Ok(node::GetObjectResponse {
-                object: object.to_text(),
+                object: self.encoded(&object, encoding)?,
             })
         })
     }
@@ -264,11 +286,12 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let after = Token::parse(&asked.r#continue)?;
             call.check_room()?;
             let place = (filter.kind.kind, filter.namespace());
-            let mut page = PageOfTexts {
+            let mut page = PageOfObjects {
                 pager: Pager::new(asked.limit, after),
                 filter: &filter,
+                encoding: encoding(asked.encoding)?,
             };
-            let listed = self.objects.list_texts(place, &mut page)?;
+            let listed = self.objects.list_encoded(place, &mut page)?;
             let list = node::ListObjectsResponse {
                 metadata: Some(page.pager.metadata(listed.version)),
                 items: listed.items,
@@ -295,7 +318,8 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             call.check_room()?;
             let (out, responses) = mpsc::channel(WATCH_BACKLOG);
-            let watch = Watch::new(ObjectFeed(self.objects.clone()), filter, call, out);
+            let feed = ObjectFeed(self.objects.clone(), encoding(asked.encoding)?);
+            let watch = Watch::new(feed, filter, call, out);
             tokio::spawn(watch.run(asked.resource_version));
             Ok(ReceiverStream::new(responses))
         })
@@ -308,11 +332,12 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
         self.count_write("ReplaceObject", async {
             let permit = Permit::of(&request)?;
             let asked = request.get_ref();
-            let object = self.read(&permit, &asked.object)?;
+            let encoding = encoding(asked.encoding)?;
+            let object = self.read(&permit, (&asked.object, encoding))?;
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
             let written = self.objects.replace_object(object, &by).await?;
             Ok(node::ReplaceObjectResponse {
-                object: written.object.to_text(),
+                object: self.encoded(&written.object, encoding)?,
                 warnings: written.warnings,
                 changed: written.changed,
             })
@@ -336,6 +361,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
                     )));
                 }
             };
+            let encoding = encoding(asked.encoding)?;
             let patch = ObjectPatch {
                 id: self.named(&permit, asked.name)?,
                 part,
@@ -345,7 +371,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let by = by_caller(asked.dry_run, &asked.field_manager)?;
             let written = self.objects.patch_object(&patch, &by).await?;
             Ok(node::PatchObjectResponse {
-                object: written.object.to_text(),
+                object: self.encoded(&written.object, encoding)?,
                 warnings: written.warnings,
                 changed: written.changed,
             })
@@ -399,6 +425,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
                 let text = String::from("grace_period_seconds must not be negative");
                 return Err(ApiError::BadRequest(text));
             }
+            let encoding = encoding(asked.encoding)?;
             let propagation = match asked.propagation() {
                 node::Propagation::Background => Propagation::Background,
                 node::Propagation::Orphan => Propagation::Orphan,
@@ -412,7 +439,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let by = by_caller(asked.dry_run, "")?;
             let written = self.objects.delete_object(&delete, &by).await?;
             Ok(node::DeleteObjectResponse {
-                object: written.object.to_text(),
+                object: self.encoded(&written.object, encoding)?,
                 gone: written.gone,
             })
         })
@@ -421,12 +448,21 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
 }
 
 /// The objects of a list that match, as far as they are on its page.
-struct PageOfTexts<'f> {
+struct PageOfObjects<'f> {
     pager: Pager,
     filter: &'f Filter,
+    encoding: Encoding,
 }
 
-impl Choice for PageOfTexts<'_> {
+impl Choice for PageOfObjects<'_> {
+    fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    fn reads_text(&self) -> bool {
+        self.filter.has_fields()
+    }
+
     fn wants(&mut self, metadata: &ObjectMeta) -> bool {
         // Whether an object counts for the page may take more than its metadata to say.
         self.filter.matches_metadata(metadata)
@@ -463,13 +499,28 @@ fn check_scope(permit: &Permit, kind: &ObjectKind, namespace: &str) -> Result<()
     }
 }
 
-fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
+fn encoding(asked: i32) -> Result<Encoding, ApiError> {
+    match node::Encoding::try_from(asked) {
+        Ok(node::Encoding::Json) => Ok(Encoding::Json),
+        Ok(node::Encoding::Protobuf) => Ok(Encoding::Protobuf),
+        Err(_) => Err(ApiError::BadRequest(format!(
+            "encoding {asked} is not known: leave it out for JSON, or give ENCODING_PROTOBUF"
+        ))),
+    }
+}
+
+fn check_length(bytes: &[u8], what: &str) -> Result<(), ApiError> {
     if bytes.len() > MAX_MANIFEST_BYTES {
         return Err(ApiError::BadRequest(format!(
             "{what} is {} bytes long; at most {MAX_MANIFEST_BYTES} are read",
             bytes.len()
         )));
     }
+    Ok(())
+}
+
+fn json(bytes: &[u8], what: &str) -> Result<Value, ApiError> {
+    check_length(bytes, what)?;
     // Nesting is bounded by the parser.
     serde_json::from_slice(bytes)
         .map_err(|error| ApiError::BadRequest(format!("{what} is no JSON: {error}")))

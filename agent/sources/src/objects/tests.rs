@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_objects::Kinds;
 use proto_node::Schema;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::watch_response::Type;
@@ -66,6 +67,7 @@ async fn a_caller_sees_and_writes_objects_of_its_namespaces_alone() {
             namespace: String::from("b"),
             name: String::from("web"),
         }),
+        ..GetObjectRequest::default()
     };
     let refused = viewer.get_object(get).await.expect_err("is another's");
     assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
@@ -189,6 +191,7 @@ async fn who_may_only_look_sees_no_secrets() {
             namespace: String::from("a"),
             name: String::from("web"),
         }),
+        ..GetObjectRequest::default()
     };
     let refused = viewer
         .get_object(get)
@@ -205,6 +208,48 @@ async fn who_may_only_look_sees_no_secrets() {
     let mut operator = client(&server, "operator").await;
     let listed = operator.list_objects(list("Secret")).await;
     listed.expect("is granted");
+}
+
+#[tokio::test]
+async fn objects_come_as_messages_too_and_with_no_field_that_is_unknown() {
+    let server = server();
+    let mut operator = client(&server, "operator").await;
+    let kinds = Kinds::this_release();
+    let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "a"}, "data": {"key": "value"}});
+    let (kind, object) = kinds.read(value).expect("is one");
+    let message = kinds.to_wire(kind, &object).expect("is one");
+    let create = |object: Vec<u8>, encoding| CreateObjectRequest {
+        object,
+        encoding,
+        ..CreateObjectRequest::default()
+    };
+    let created = operator.create_object(create(message.clone(), 1)).await;
+    let created = created.expect("is granted").into_inner().object;
+    let read = kinds.from_wire(kind, &created).expect("is a message");
+    assert_eq!(
+        (read.metadata.name.as_str(), &read.content),
+        ("one", &object.content)
+    );
+
+    let mut unknown = message.clone();
+    // Field 1000, of one byte.
+    unknown.extend([0xc2, 0x3e, 1, b'x']);
+    for (object, encoding, wanted) in [
+        (unknown, 1, "unknown field with number 1000"),
+        (message, 7, "encoding 7 is not known"),
+        (Vec::new(), 1, "no matches for kind"),
+        (vec![0xff], 1, "is invalid"),
+    ] {
+        let refused = operator.create_object(create(object, encoding)).await;
+        let refused = refused.expect_err("is wrong");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        let said = format!(
+            "{} {:?}",
+            refused.message(),
+            proto_node::violations(&refused)
+        );
+        assert!(said.contains(wanted), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use agent_domain::{ChangeKind, SOURCE_ANNOTATION};
-use agent_objects::{Kinds, ObjectId};
+use agent_objects::{Encoding, Kinds, ObjectId};
 use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::{
@@ -304,7 +304,7 @@ impl ObjectRegistry for FakeRegistry {
         })
     }
 
-    fn list_texts(
+    fn list_encoded(
         &self,
         (kind, _): (&str, Option<&str>),
         choice: &mut dyn Choice,
@@ -324,13 +324,14 @@ impl ObjectRegistry for FakeRegistry {
 
     fn list_objects_after(
         &self,
-        kind: &str,
+        (kind, _): (&str, Encoding),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let listed = self.list_objects(kind)?;
         let texts = listed.items.into_iter().map(|object| ObjectText {
             json: object.to_json().to_string().into_bytes(),
             metadata: object.metadata,
+            message: None,
         });
         Ok(ObjectsListed {
             version: listed.version,
@@ -339,7 +340,11 @@ impl ObjectRegistry for FakeRegistry {
     }
 
     /// The first change made version 2. There are 16 at a time.
-    fn object_changes(&self, kind: &str, after: u64) -> Result<(Vec<ObjectChange>, u64), ApiError> {
+    fn object_changes(
+        &self,
+        (kind, _): (&str, Encoding),
+        after: u64,
+    ) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let changes = self.0.changes.lock().expect("not poisoned");
         let numbered = (2..).zip(changes.iter());
         let new = numbered.filter(|(version, (of, _))| *version > after && of == kind);
@@ -354,6 +359,7 @@ impl ObjectRegistry for FakeRegistry {
                 object: ObjectText {
                     metadata,
                     json: Vec::new(),
+                    message: None,
                 },
             }
         });

@@ -1,7 +1,7 @@
 //! Where a watch has its objects from, and in what form its client has them: one for each service.
 
 use agent_domain::ChangeKind;
-use agent_objects::ObjectKind;
+use agent_objects::{Encoding, ObjectKind};
 use prost::Message;
 use proto_node::node::watch_response::Type;
 use proto_node::node::{Object, WatchObjectsResponse, WatchResponse};
@@ -100,7 +100,7 @@ fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
 }
 
 /// Of `ObjectService`.
-pub(crate) struct ObjectFeed<O>(pub(crate) O);
+pub(crate) struct ObjectFeed<O>(pub(crate) O, pub(crate) Encoding);
 
 impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
     type Item = ObjectText;
@@ -115,7 +115,7 @@ impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
         kind: &'static ObjectKind,
         after: After<'_>,
     ) -> Result<Page<ObjectText>, ApiError> {
-        let listed = self.0.list_objects_after(kind.kind, after)?;
+        let listed = self.0.list_objects_after((kind.kind, self.1), after)?;
         Ok((listed.version, listed.items))
     }
 
@@ -124,7 +124,7 @@ impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
         kind: &'static ObjectKind,
         after: u64,
     ) -> Result<Batch<ObjectText>, ApiError> {
-        let (changes, until) = self.0.object_changes(kind.kind, after)?;
+        let (changes, until) = self.0.object_changes((kind.kind, self.1), after)?;
         let changes = changes.into_iter();
         let changes = changes.map(|change| (change.version, change.happened, change.object));
         Ok((changes.collect(), until))
@@ -135,7 +135,8 @@ impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
         object: Option<ObjectText>,
         version: String,
     ) -> (WatchObjectsResponse, usize) {
-        let object = object.map(|object| object.json).unwrap_or_default();
+        let object = object.map(|object| object.message.unwrap_or(object.json));
+        let object = object.unwrap_or_default();
         let size = object.len();
         let response = WatchObjectsResponse {
             r#type: kind.into(),

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use hyper::body::Bytes;
 use proto_node::node::object_service_client::ObjectServiceClient;
-use proto_node::node::{CreateObjectRequest, ListObjectsRequest};
+use proto_node::node::{CreateObjectRequest, Encoding, ListObjectsRequest};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -104,6 +104,8 @@ impl Store {
                 let request = ListObjectsRequest {
                     kind: String::from("ConfigMap"),
                     namespace: String::from("bench"),
+                    // As etcd keeps what a kube-apiserver wrote.
+                    encoding: Encoding::Protobuf.into(),
                     ..ListObjectsRequest::default()
                 };
                 let listed = client.list_objects(request).await?.into_inner();

@@ -3916,7 +3916,7 @@ impl ::prost::Name for Preconditions {
 /// An object to create.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateObjectRequest {
-    /// The object as JSON.
+    /// The object.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Judge only; store nothing.
@@ -3929,6 +3929,9 @@ pub struct CreateObjectRequest {
     /// Who writes, for managedFields. Empty: "kvmlet".
     #[prost(string, tag = "4")]
     pub field_manager: ::prost::alloc::string::String,
+    /// Of the object here and in the answer.
+    #[prost(enumeration = "Encoding", tag = "5")]
+    pub encoding: i32,
 }
 impl ::prost::Name for CreateObjectRequest {
     const NAME: &'static str = "CreateObjectRequest";
@@ -3943,7 +3946,7 @@ impl ::prost::Name for CreateObjectRequest {
 /// The created object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateObjectResponse {
-    /// The object as stored, as JSON.
+    /// The object as stored.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Advice for the caller, one sentence each.
@@ -3963,7 +3966,7 @@ impl ::prost::Name for CreateObjectResponse {
 /// An object to apply.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyObjectRequest {
-    /// The object as JSON.
+    /// The object.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Judge only; store nothing.
@@ -3976,6 +3979,9 @@ pub struct ApplyObjectRequest {
     /// Who writes, for managedFields. Empty: "kvmlet".
     #[prost(string, tag = "4")]
     pub field_manager: ::prost::alloc::string::String,
+    /// Of the object here and in the answer.
+    #[prost(enumeration = "Encoding", tag = "5")]
+    pub encoding: i32,
 }
 impl ::prost::Name for ApplyObjectRequest {
     const NAME: &'static str = "ApplyObjectRequest";
@@ -3990,7 +3996,7 @@ impl ::prost::Name for ApplyObjectRequest {
 /// The applied object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyObjectResponse {
-    /// The object as stored, as JSON.
+    /// The object as stored.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// What the apply did.
@@ -4013,7 +4019,7 @@ impl ::prost::Name for ApplyObjectResponse {
 /// An object to put in the place of another.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplaceObjectRequest {
-    /// The object as JSON.
+    /// The object.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Judge only; store nothing.
@@ -4022,6 +4028,9 @@ pub struct ReplaceObjectRequest {
     /// Who writes, for managedFields. Empty: "kvmlet".
     #[prost(string, tag = "3")]
     pub field_manager: ::prost::alloc::string::String,
+    /// Of the object here and in the answer.
+    #[prost(enumeration = "Encoding", tag = "4")]
+    pub encoding: i32,
 }
 impl ::prost::Name for ReplaceObjectRequest {
     const NAME: &'static str = "ReplaceObjectRequest";
@@ -4036,7 +4045,7 @@ impl ::prost::Name for ReplaceObjectRequest {
 /// The replaced object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplaceObjectResponse {
-    /// The object as stored, as JSON.
+    /// The object as stored.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Advice for the caller, one sentence each.
@@ -4061,6 +4070,9 @@ impl ::prost::Name for ReplaceObjectResponse {
 pub struct GetObjectRequest {
     #[prost(message, optional, tag = "1")]
     pub name: ::core::option::Option<ObjectName>,
+    /// Of the object in the answer.
+    #[prost(enumeration = "Encoding", tag = "2")]
+    pub encoding: i32,
 }
 impl ::prost::Name for GetObjectRequest {
     const NAME: &'static str = "GetObjectRequest";
@@ -4075,7 +4087,7 @@ impl ::prost::Name for GetObjectRequest {
 /// The object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetObjectResponse {
-    /// As JSON.
+    /// In the encoding that was asked for.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
 }
@@ -4110,6 +4122,9 @@ pub struct ListObjectsRequest {
     /// `metadata.continue` of the page before. Empty: the first page.
     #[prost(string, tag = "6")]
     pub r#continue: ::prost::alloc::string::String,
+    /// Of the objects in the answer.
+    #[prost(enumeration = "Encoding", tag = "7")]
+    pub encoding: i32,
 }
 impl ::prost::Name for ListObjectsRequest {
     const NAME: &'static str = "ListObjectsRequest";
@@ -4128,7 +4143,7 @@ pub struct ListObjectsResponse {
     /// next page.
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<super::super::meta::v1::ListMeta>,
-    /// Objects as JSON.
+    /// Objects in the encoding that was asked for.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub items: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -4160,6 +4175,9 @@ pub struct WatchObjectsRequest {
     /// Changes after this version. Empty: first every object as ADDED, then a BOOKMARK, then changes.
     #[prost(string, tag = "5")]
     pub resource_version: ::prost::alloc::string::String,
+    /// Of the objects in responses.
+    #[prost(enumeration = "Encoding", tag = "6")]
+    pub encoding: i32,
 }
 impl ::prost::Name for WatchObjectsRequest {
     const NAME: &'static str = "WatchObjectsRequest";
@@ -4176,7 +4194,7 @@ impl ::prost::Name for WatchObjectsRequest {
 pub struct WatchObjectsResponse {
     #[prost(enumeration = "watch_response::Type", tag = "1")]
     pub r#type: i32,
-    /// The object as JSON. Absent in a bookmark.
+    /// The object in the encoding that was asked for. Absent in a bookmark.
     #[prost(bytes = "vec", tag = "2")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// The version from which a watch can resume after this response. Empty until all that was there when the watch
@@ -4213,6 +4231,9 @@ pub struct PatchObjectRequest {
     /// Who writes, for managedFields. Empty: "kvmlet".
     #[prost(string, tag = "6")]
     pub field_manager: ::prost::alloc::string::String,
+    /// Of the object in the answer.
+    #[prost(enumeration = "Encoding", tag = "7")]
+    pub encoding: i32,
 }
 impl ::prost::Name for PatchObjectRequest {
     const NAME: &'static str = "PatchObjectRequest";
@@ -4227,7 +4248,7 @@ impl ::prost::Name for PatchObjectRequest {
 /// The changed object.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PatchObjectResponse {
-    /// The object as stored, as JSON.
+    /// The object as stored.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// Advice for the caller, one sentence each.
@@ -4363,6 +4384,9 @@ pub struct DeleteObjectRequest {
     /// Judge only; delete nothing.
     #[prost(bool, tag = "5")]
     pub dry_run: bool,
+    /// Of the object in the answer.
+    #[prost(enumeration = "Encoding", tag = "6")]
+    pub encoding: i32,
 }
 impl ::prost::Name for DeleteObjectRequest {
     const NAME: &'static str = "DeleteObjectRequest";
@@ -4377,7 +4401,7 @@ impl ::prost::Name for DeleteObjectRequest {
 /// A delete was accepted.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeleteObjectResponse {
-    /// The object, marked for deletion, or its last state when it is gone already, as JSON.
+    /// The object, marked for deletion, or its last state when it is gone already.
     #[prost(bytes = "vec", tag = "1")]
     pub object: ::prost::alloc::vec::Vec<u8>,
     /// The object is gone already.
@@ -4392,6 +4416,36 @@ impl ::prost::Name for DeleteObjectResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvmlet.node.v1.DeleteObjectResponse".into()
+    }
+}
+/// How an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Encoding {
+    /// As JSON.
+    Json = 0,
+    /// As its kind's message, which DescribeKind names. In a request apiVersion and kind must be there; in an answer they may be
+    /// empty, and the object is of the kind that was asked for, in its first version.
+    Protobuf = 1,
+}
+impl Encoding {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Json => "ENCODING_JSON",
+            Self::Protobuf => "ENCODING_PROTOBUF",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ENCODING_JSON" => Some(Self::Json),
+            "ENCODING_PROTOBUF" => Some(Self::Protobuf),
+            _ => None,
+        }
     }
 }
 /// Whether the objects that an object owns are deleted with it, and in what order.
