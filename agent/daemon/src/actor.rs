@@ -355,7 +355,7 @@ impl<H: Host> Actor<H> {
         let Some(target) = self.agent.store.target_of(&self.uid)? else {
             return Ok(None);
         };
-        let Some(row) = self.agent.store.ledger.object(&object::key(&target))? else {
+        let Some(row) = self.agent.store.ledger().object(&object::key(&target))? else {
             return Ok(None);
         };
         Ok((row.uid == self.uid)
@@ -445,7 +445,7 @@ impl<H: Host> Actor<H> {
         object: &VirtualMachineInstance,
         metadata: &ObjectMeta,
     ) -> Result<Record, StoreError> {
-        let stored = self.agent.store.ledger.record(&self.uid)?;
+        let stored = self.agent.store.ledger().record(&self.uid)?;
         let record = stored.unwrap_or_else(|| {
             let mut record = Record::new(object::vmi_id(metadata), clock::now());
             record.orders = orders::first_orders(object);

@@ -134,7 +134,7 @@ impl Assignments for Placements {
         since: Duration,
     ) -> Result<(), ApiError> {
         let (since, now) = (self.at(since), self.at(clock::boot_time()));
-        let remembered = self.store.ledger.assignments().map_err(store)?;
+        let remembered = self.store.ledger().assignments().map_err(store)?;
         let mut keys = Vec::new();
         let mut is_worth_storing = false;
         for (key, mut assignment) in remembered {
@@ -253,7 +253,7 @@ impl Placements {
     fn placed(&self, key: &AssignmentKey) -> Result<Option<Placed>, Refusal> {
         let row = self
             .store
-            .ledger
+            .ledger()
             .object(&offer::object_key(key))
             .map_err(store)?;
         let Some(row) = row else {

@@ -60,7 +60,7 @@ impl<H: Host> GuestStreams for Guests<H> {
         object::check_uid(&attach.target, &attach.uid, &row)?;
         let record = self
             .store
-            .ledger
+            .ledger()
             .record(&row.uid)
             .map_err(store)?
             .ok_or_else(|| object::not_found(&attach.target))?;

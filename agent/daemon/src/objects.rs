@@ -108,14 +108,14 @@ impl ObjectRegistry for Objects {
 
     fn get_object(&self, id: &ObjectId) -> Result<Object, ApiError> {
         let kind = kind_of(&id.kind)?;
-        let row = self.store.ledger.object(&key(id)).map_err(store)?;
+        let row = self.store.ledger().object(&key(id)).map_err(store)?;
         let row = row.ok_or_else(|| not_found(kind, id))?;
         self.read(kind, &row)
     }
 
     fn list_objects(&self, kind: &str) -> Result<ObjectsListed, ApiError> {
         let kind = kind_of(kind)?;
-        let (rows, version) = self.store.ledger.objects(kind.kind).map_err(store)?;
+        let (rows, version) = self.store.ledger().objects(kind.kind).map_err(store)?;
         let items = rows.iter().map(|(_, row)| self.read(kind, row));
         Ok(ObjectsListed {
             version,
@@ -137,7 +137,7 @@ impl ObjectRegistry for Objects {
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
-        let page = self.store.ledger.objects_after(kind.kind, after, PAGE);
+        let page = self.store.ledger().objects_after(kind.kind, after, PAGE);
         self.texts((kind, encoding), page.map_err(store)?)
     }
 
@@ -147,7 +147,7 @@ impl ObjectRegistry for Objects {
         after: u64,
     ) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
-        let some = self.store.ledger.changes_after(kind.kind, after, WATCHED);
+        let some = self.store.ledger().changes_after(kind.kind, after, WATCHED);
         let some = some.map_err(store)?;
         let (ours, until) = (some.changes.into_iter(), some.until);
         let mut last = LastText::default();

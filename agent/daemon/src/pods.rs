@@ -59,7 +59,7 @@ pub(crate) fn give_address(
         return Ok(Given::Settled);
     }
     let id = record.id.clone();
-    let (present, leases) = store.ledger.pod_lease(&id.namespace, &id.name)?;
+    let (present, leases) = store.ledger().pod_lease(&id.namespace, &id.name)?;
     if let Some(kept) = present.filter(|present| kept(&pool, present) == Some(*present)) {
         record.allocations.pod = Some(kept.address);
         return Ok(Given::Settled);

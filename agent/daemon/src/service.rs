@@ -72,7 +72,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     let control_plane =
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
     let fed = Arc::clone(&agent);
-    let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger.version().is_ok()));
+    let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger().version().is_ok()));
     tell_ready(&agent.node.name, adopted, &config.socket);
     let mut reloader = Reloader::new((Arc::clone(&agent), node.clone()), level, keeper, config);
     let served = tokio::select! {

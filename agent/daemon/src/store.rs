@@ -1,7 +1,6 @@
 //! The ledger, and what follows from each write to it.
 
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -22,19 +21,10 @@ use crate::secrets::Secrets;
 #[derive(Clone)]
 pub(crate) struct Store(Arc<Shared>);
 
-impl Deref for Store {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.0
-    }
-}
-
 /// State of the store that all tasks share.
-pub(crate) struct Shared {
-    pub(crate) ledger: Ledger,
-    /// What opens confidential objects of the ledger.
-    pub(crate) secrets: Secrets,
+struct Shared {
+    ledger: Ledger,
+    secrets: Secrets,
     /// The node's name, which events bear.
     node_name: String,
     metrics: Arc<Metrics>,
@@ -60,13 +50,23 @@ impl Store {
         })))
     }
 
+    /// What is on disk, to be read.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// What opens confidential objects of the ledger.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        &self.0.secrets
+    }
+
     /// Runs one transaction of the ledger, and tells watchers. Blocks until it is on disk.
     pub(crate) fn write<T>(
         &self,
         work: impl FnOnce(&mut Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let begun = Instant::now();
-        let written = tokio::task::block_in_place(|| self.ledger.write(versioned(work)));
+        let written = tokio::task::block_in_place(|| self.0.ledger.write(versioned(work)));
         self.written(begun, written)
     }
 
@@ -76,7 +76,7 @@ impl Store {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
         let looked = tokio::task::block_in_place(|| {
-            self.ledger.write(|transaction| {
+            self.0.ledger.write(|transaction| {
                 let seen = work(transaction);
                 // Whatever was seen, the transaction ends without a change.
                 Err::<Infallible, _>(seen.map_or_else(Looked::Failed, Looked::Saw))
@@ -98,7 +98,7 @@ impl Store {
         let (stored, begun) = (self.clone(), Instant::now());
         let (done, written) = oneshot::channel();
         // What follows from a write does not depend on whether its caller still listens.
-        self.ledger.submit(versioned(work), move |written| {
+        self.0.ledger.submit(versioned(work), move |written| {
             let written = stored.written(begun, written);
             if let Ok(value) = &written {
                 then(value);
@@ -117,9 +117,9 @@ impl Store {
         begun: Instant,
         written: Result<(T, u64), WriteError>,
     ) -> Result<T, WriteError> {
-        self.metrics.committed(written.is_ok(), begun.elapsed());
+        self.0.metrics.committed(written.is_ok(), begun.elapsed());
         let (value, version) = written?;
-        self.versions.send_if_modified(|known| {
+        self.0.versions.send_if_modified(|known| {
             let newer = version > *known;
             *known = version.max(*known);
             newer
@@ -141,7 +141,7 @@ impl Store {
             namespace: &target.namespace,
             name: &target.name,
             uid,
-            node_name: &self.node_name,
+            node_name: &self.0.node_name,
         };
         self.record_events_about(transaction, &about, said, now)
     }
@@ -154,7 +154,7 @@ impl Store {
         said: &[PlanEvent],
         now: Timestamp,
     ) -> Result<(), WriteError> {
-        let mut log = locked(&self.events);
+        let mut log = locked(&self.0.events);
         for event in said {
             log.record(transaction, about, event, now)?;
         }
@@ -163,12 +163,12 @@ impl Store {
 
     /// Has those who follow the ledger look again, though it has not changed.
     pub(crate) fn nudge(&self) {
-        self.versions.send_modify(|_| {});
+        self.0.versions.send_modify(|_| {});
     }
 
     /// The VMI of a row's key, if it is this uid.
     pub(crate) fn target_of(&self, uid: &str) -> Result<Option<ObjectRef>, StoreError> {
-        let key = self.ledger.key_of(uid)?;
+        let key = self.0.ledger.key_of(uid)?;
         Ok(key.map(|key| ObjectRef {
             kind: Kind::VirtualMachineInstance,
             namespace: key.namespace,
@@ -178,17 +178,17 @@ impl Store {
 
     /// The version of the ledger: everything up to it is on disk.
     pub(crate) fn version(&self) -> u64 {
-        *self.versions.borrow()
+        *self.0.versions.borrow()
     }
 
     /// Follows the version of the ledger.
     pub(crate) fn versions(&self) -> watch::Receiver<u64> {
-        self.versions.subscribe()
+        self.0.versions.subscribe()
     }
 
     /// An object, or that there is none.
     pub(crate) fn row(&self, target: &ObjectRef) -> Result<StoredObject, ApiError> {
-        let row = self.ledger.object(&object::key(target)).map_err(store)?;
+        let row = self.0.ledger.object(&object::key(target)).map_err(store)?;
         row.ok_or_else(|| object::not_found(target))
     }
 }

@@ -25,7 +25,7 @@ impl<H: Host> Agent<H> {
     pub(crate) fn adopt_all(self: &Arc<Self>) -> Result<usize, ApiError> {
         let (objects, _) = self
             .store
-            .ledger
+            .ledger()
             .objects(Kind::VirtualMachineInstance.as_str())
             .map_err(store)?;
         let count = objects.len();
@@ -46,7 +46,7 @@ impl<H: Host> Agent<H> {
 
     /// Before anybody asks for room it is known who has some, and who has waited for how long.
     fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
-        let Some(record) = self.store.ledger.record(&row.uid).map_err(store)? else {
+        let Some(record) = self.store.ledger().record(&row.uid).map_err(store)? else {
             return Ok(());
         };
         let claim = match (&record.allocations.room, &record.report.end) {

@@ -21,7 +21,7 @@ impl Placements {
     /// What has to be done before any guest is started: what was assigned in another boot is not for this one, and
     /// leases may have run out while there was no agent.
     pub(crate) fn settle_assignments(&self) -> Result<(), WriteError> {
-        for (key, assignment) in self.store.ledger.assignments()? {
+        for (key, assignment) in self.store.ledger().assignments()? {
             if assignment.stage != Stage::Withdrawn && assignment.boot_id != self.node.facts.boot_id
             {
                 self.end_of_another_boot(&key)?;
@@ -56,7 +56,7 @@ impl Placements {
     fn keep_leases(&self) -> Result<Option<Millis>, WriteError> {
         let now = self.at(clock::boot_time());
         let mut next: Option<Millis> = None;
-        for (key, assignment) in self.store.ledger.assignments()? {
+        for (key, assignment) in self.store.ledger().assignments()? {
             let lease = assignment.lease.map(|mut lease| {
                 self.control_planes
                     .renewals
@@ -72,7 +72,7 @@ impl Placements {
                 Some(_)
                     if self
                         .store
-                        .ledger
+                        .ledger()
                         .object(&offer::object_key(&key))?
                         .is_none() => {}
                 Some(_) => self.keep_lease(&key)?,

@@ -16,7 +16,7 @@ impl<H: Host> Guests<H> {
         let target = &forward.target;
         let row = self.store.row(target)?;
         object::check_uid(target, &forward.uid, &row)?;
-        let record = self.store.ledger.record(&row.uid).map_err(store)?;
+        let record = self.store.ledger().record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
         if record.phase() != Phase::Running {
             return Err(ApiError::Conflict(format!(

@@ -41,7 +41,7 @@ impl<H: Host> Guests<H> {
         object::check_uid(&logs.target, &logs.uid, &row)?;
         let record = self
             .store
-            .ledger
+            .ledger()
             .record(&row.uid)
             .map_err(store)?
             .ok_or_else(|| object::not_found(&logs.target))?;
@@ -145,7 +145,7 @@ impl<H: Host> Guests<H> {
         loop {
             tokio::time::sleep(POLL).await;
             // The VMM of a guest that is being started is another one each time.
-            match self.store.ledger.record(&record.id.uid) {
+            match self.store.ledger().record(&record.id.uid) {
                 Ok(Some(now)) if now.launches.incarnation() == record.launches.incarnation() => {
                     record = now
                 }

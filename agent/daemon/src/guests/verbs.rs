@@ -119,7 +119,7 @@ impl<H: Host> Guests<H> {
     /// The VMI and its record.
     pub(super) fn present(&self, target: &ObjectRef) -> Result<(StoredObject, Record), ApiError> {
         let row = self.store.row(target)?;
-        let record = self.store.ledger.record(&row.uid).map_err(store)?;
+        let record = self.store.ledger().record(&row.uid).map_err(store)?;
         let record = record.ok_or_else(|| object::not_found(target))?;
         Ok((row, record))
     }

@@ -18,7 +18,7 @@ use crate::{clock, object, orders};
 
 impl<H: Host> Maintained for NodeService<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
-        self.told(&self.store.ledger.maintenance().map_err(store)?)
+        self.told(&self.store.ledger().maintenance().map_err(store)?)
     }
 
     fn maintain(&self, wish: UpkeepWish) -> Result<(wire::Maintenance, bool), ApiError> {
@@ -31,7 +31,7 @@ impl<H: Host> Maintained for NodeService<H> {
         }
         let now = clock::now();
         if wish.dry_run {
-            let mut wanted = self.store.ledger.maintenance().map_err(store)?;
+            let mut wanted = self.store.ledger().maintenance().map_err(store)?;
             let is_new = take(&mut wanted, &wish.what, now);
             return Ok((self.told(&wanted)?, is_new));
         }
@@ -78,7 +78,7 @@ impl<H: Host> NodeService<H> {
         let node_name = self.node.name.clone();
         let (rows, _) = self
             .store
-            .ledger
+            .ledger()
             .objects(Kind::VirtualMachineInstance.as_str())?;
         for (key, row) in rows {
             let mut vmi = object::vmi(&row)?;

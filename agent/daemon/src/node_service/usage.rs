@@ -64,7 +64,7 @@ impl<H: Host> NodeService<H> {
         let begun = Instant::now();
         let (rows, _) = self
             .store
-            .ledger
+            .ledger()
             .objects(Kind::VirtualMachineInstance.as_str())
             .map_err(store)?;
         let mut guests = Vec::with_capacity(rows.len());
@@ -99,7 +99,7 @@ impl<H: Host> NodeService<H> {
     /// Nothing of a VMI that is gone by now.
     async fn guest(&self, row: StoredObject, deadline: Instant) -> Result<Option<Guest>, ApiError> {
         let (object, vmi) = read(&row)?;
-        let Some(record) = self.store.ledger.record(&row.uid).map_err(store)? else {
+        let Some(record) = self.store.ledger().record(&row.uid).map_err(store)? else {
             return Ok(None);
         };
         let mut usage = None;

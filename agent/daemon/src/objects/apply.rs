@@ -120,7 +120,7 @@ impl Objects {
         committing: &mut Option<Moment>,
     ) -> Result<Option<(Applied, bool)>, ApiError> {
         let target = object::vmi_ref(&object::metadata(&apply.object));
-        let before = self.store.ledger.object(&object::key(&target));
+        let before = self.store.ledger().object(&object::key(&target));
         let before = before.map_err(crate::error::store)?;
         let earlier = self.earlier(apply)?;
         let begun = call.mark();

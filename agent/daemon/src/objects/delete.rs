@@ -27,7 +27,7 @@ impl Objects {
         let key = object::key(&delete.target);
         let now = clock::now();
         if delete.dry_run {
-            let row = self.store.ledger.object(&key).map_err(store)?;
+            let row = self.store.ledger().object(&key).map_err(store)?;
             return Ok(self.decide_delete(delete, row.as_ref(), now)?.deleted);
         }
         let (deleted, uid) = self.store.write(|transaction| {

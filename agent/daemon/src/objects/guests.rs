@@ -32,7 +32,7 @@ impl Objects {
         for _ in 0..ATTEMPTS {
             if self
                 .store
-                .ledger
+                .ledger()
                 .object(&key(&id))
                 .map_err(store)?
                 .is_none()

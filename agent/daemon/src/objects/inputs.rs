@@ -62,7 +62,7 @@ impl<'a> Finder<'a> {
     fn look(&self, id: &ObjectId) -> Result<Option<Object>, ApiError> {
         let kind = kind_of(&id.kind)?;
         let key = key(id);
-        let row = self.objects.store.ledger.object(&key).map_err(store)?;
+        let row = self.objects.store.ledger().object(&key).map_err(store)?;
         let version = row.as_ref().map(|row| row.resource_version);
         self.inputs.borrow_mut().0.push((key, version));
         row.map(|row| self.objects.read(kind, &row)).transpose()

@@ -29,7 +29,7 @@ impl Objects {
         }
         let wanted = release.map(CommonRelease::objects).unwrap_or_default();
         let wanted = wanted.into_iter().map(read).collect::<Result<_, _>>()?;
-        let before = self.store.ledger.given().map_err(store)?;
+        let before = self.store.ledger().given().map_err(store)?;
         let Plan { wishes, given } = plan(release, wanted, present, before.as_ref());
         if wishes.is_empty() && before.as_ref() == Some(&given) {
             return Ok(());

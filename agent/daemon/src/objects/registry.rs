@@ -26,12 +26,15 @@ impl GuestRegistry for Objects {
     }
 
     fn list(&self, kind: Kind) -> Result<Listed, ApiError> {
-        let (rows, version) = self.store.ledger.objects(kind.as_str()).map_err(store)?;
+        let (rows, version) = self.store.ledger().objects(kind.as_str()).map_err(store)?;
         listed(kind, &rows, version)
     }
 
     fn list_after(&self, kind: Kind, after: Option<(&str, &str)>) -> Result<Listed, ApiError> {
-        let some = self.store.ledger.objects_after(kind.as_str(), after, PAGE);
+        let some = self
+            .store
+            .ledger()
+            .objects_after(kind.as_str(), after, PAGE);
         let (rows, version) = some.map_err(store)?;
         listed(kind, &rows, version)
     }
@@ -44,7 +47,7 @@ impl GuestRegistry for Objects {
     ) -> Result<(Vec<Change>, u64), ApiError> {
         let some = self
             .store
-            .ledger
+            .ledger()
             .changes_after(kind.as_str(), version, limit);
         let some = some.map_err(store)?;
         let read = some.changes.into_iter().map(|it| change(kind, it));

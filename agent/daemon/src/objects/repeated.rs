@@ -24,12 +24,12 @@ impl Objects {
         check_key(&by.idempotency_key)?;
         let uid = self
             .store
-            .ledger
+            .ledger()
             .uid_of_idempotency_key(&by.idempotency_key);
         let Some(uid) = uid.map_err(store)? else {
             return Ok(None);
         };
-        let Some(found) = self.store.ledger.key_of(&uid).map_err(store)? else {
+        let Some(found) = self.store.ledger().key_of(&uid).map_err(store)? else {
             return Ok(None);
         };
         let id = ObjectId {
@@ -37,7 +37,7 @@ impl Objects {
             namespace: found.namespace.clone(),
             name: found.name.clone(),
         };
-        let Some(row) = self.store.ledger.object(&key(&id)).map_err(store)? else {
+        let Some(row) = self.store.ledger().object(&key(&id)).map_err(store)? else {
             return Ok(None);
         };
         let metadata = crate::object::metadata_of(&row)?;

@@ -77,7 +77,7 @@ impl Objects {
         let encoding = choice.encoding();
         let version = self
             .store
-            .ledger
+            .ledger()
             .show_each((kind.kind, namespace), |shown| {
                 let metadata = object::selectable(shown.object())?;
                 if !choice.wants(&metadata) {
@@ -200,7 +200,7 @@ impl Objects {
             row.object = wire(kind, object)?;
             return Ok(row);
         }
-        let key = self.store.secrets.key()?;
+        let key = self.store.secrets().key()?;
         let head = Object {
             content: serde_json::Map::new(),
             ..object.clone()
@@ -225,7 +225,7 @@ impl Objects {
         let metadata = object::metadata_of(row)?;
         let opened = self
             .store
-            .secrets
+            .secrets()
             .key()?
             .open(&place(&metadata, kind), sealed);
         opened.map_err(|error| not_sealed(row, error))

@@ -246,7 +246,7 @@ impl Objects {
         if !sweep.is_over() {
             return Ok(self.go_on_sweeping(sweep, collected));
         }
-        let version = self.store.ledger.version().map_err(unreadable)?;
+        let version = self.store.ledger().version().map_err(unreadable)?;
         if !self.may_have_garbage(*collected, gone)? {
             *collected = Some(version);
             if *gone >= FORGOTTEN {
@@ -260,7 +260,7 @@ impl Objects {
             entry.is_some_and(|kind| !matches!(kind.writer, Writer::Agent))
         };
         let everything =
-            tokio::task::block_in_place(|| self.store.ledger.everything(is_owned, owners_of));
+            tokio::task::block_in_place(|| self.store.ledger().everything(is_owned, owners_of));
         let everything = everything.map_err(unreadable)?;
         let objects = everything.objects.into_iter();
         let objects: Vec<Object> = objects.collect::<Result<_, _>>().map_err(unknown)?;
@@ -354,7 +354,7 @@ impl Objects {
             let is_garbage = match change.happened {
                 agent_controllers::ChangeKind::Deleted => {
                     *gone += 1;
-                    let dependents = self.store.ledger.dependents(&metadata.uid);
+                    let dependents = self.store.ledger().dependents(&metadata.uid);
                     !dependents.map_err(unreadable)?.is_empty()
                 }
                 agent_controllers::ChangeKind::Put => self.names_gone_owner(metadata)?,
@@ -372,7 +372,12 @@ impl Objects {
             return Ok(false);
         }
         for owner in &metadata.owner_references {
-            if self.store.ledger.is_gone(&owner.uid).map_err(unreadable)? {
+            if self
+                .store
+                .ledger()
+                .is_gone(&owner.uid)
+                .map_err(unreadable)?
+            {
                 return Ok(true);
             }
         }

@@ -32,7 +32,7 @@ impl ObjectStore for Objects {
 
     fn view(&self, id: &ObjectId) -> Result<(u64, Option<Object>), StoreError> {
         // The version first: what is read afterwards is no older.
-        let version = self.store.ledger.version();
+        let version = self.store.ledger().version();
         let version = version.map_err(|error| refused(store(error)))?;
         Ok((version, ObjectStore::get(self, id)?))
     }
@@ -40,8 +40,8 @@ impl ObjectStore for Objects {
     fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
         let found = match namespace {
-            Some(namespace) => self.store.ledger.objects_in(kind, namespace),
-            None => self.store.ledger.objects(kind),
+            Some(namespace) => self.store.ledger().objects_in(kind, namespace),
+            None => self.store.ledger().objects(kind),
         };
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let items = rows.iter().map(|(_, row)| self.read(entry, row));
@@ -51,7 +51,7 @@ impl ObjectStore for Objects {
 
     fn list_heads(&self, kind: &str, namespace: &str) -> Result<Listed, StoreError> {
         let entry = kind_of(kind).map_err(refused)?;
-        let found = self.store.ledger.objects_in(kind, namespace);
+        let found = self.store.ledger().objects_in(kind, namespace);
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let head = |row| {
             Ok(Object {
@@ -75,7 +75,7 @@ impl ObjectStore for Objects {
         let entry = kind_of(kind).map_err(refused)?;
         let found = self
             .store
-            .ledger
+            .ledger()
             .owned_or_labelled((kind, namespace), owner_uid, label);
         let (rows, version) = found.map_err(|error| refused(store(error)))?;
         let items = rows.iter().map(|row| self.read(entry, row));
@@ -84,7 +84,7 @@ impl ObjectStore for Objects {
     }
 
     fn names(&self, kind: &str) -> Result<(u64, Vec<ObjectId>), StoreError> {
-        let keys = self.store.ledger.keys(kind);
+        let keys = self.store.ledger().keys(kind);
         let (keys, version) = keys.map_err(|error| refused(store(error)))?;
         Ok((version, keys.into_iter().map(id).collect()))
     }
@@ -94,7 +94,7 @@ impl ObjectStore for Objects {
         (kind, namespace): (&str, &str),
         owner_uid: &str,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        let keys = self.store.ledger.dependents(owner_uid);
+        let keys = self.store.ledger().dependents(owner_uid);
         let mut keys = keys.map_err(|error| refused(store(error)))?;
         keys.retain(|key| key.kind == kind && key.namespace == namespace);
         Ok(keys.into_iter().map(id).collect())
@@ -112,7 +112,7 @@ impl ObjectStore for Objects {
         while recent.until() < newest {
             let some = self
                 .store
-                .ledger
+                .ledger()
                 .changes_among(is_followed, recent.until(), CHANGES);
             let some = some.map_err(|error| refused(store(error)))?;
             let is_all = some.changes.is_empty();
@@ -144,7 +144,7 @@ impl ObjectStore for Objects {
         preconditions: &Preconditions,
     ) -> Result<Object, StoreError> {
         let entry = kind_of(&id.kind).map_err(refused)?;
-        let row = self.store.ledger.object(&key(id));
+        let row = self.store.ledger().object(&key(id));
         let row = row.map_err(|error| refused(store(error)))?;
         let row = row.ok_or_else(|| refused(not_found(entry, id)))?;
         let present = object::metadata_of(&row).map_err(refused)?;

@@ -369,7 +369,7 @@ impl Objects {
         let key = key(id);
         let space = namespace::key_of(&id.namespace);
         for _ in 0..ATTEMPTS {
-            let (row, space) = self.store.ledger.object_or(&key, &space).map_err(store)?;
+            let (row, space) = self.store.ledger().object_or(&key, &space).map_err(store)?;
             check_open(space.as_ref(), (kind.plural, id))?;
             let read = row.as_ref().map(|row| self.read_as_far(kind, row, needed));
             let (present, extent) = read.transpose()?.unzip();

@@ -76,7 +76,8 @@ impl Swept {
                 return false;
             };
             // Where the log of changes does not reach back, all are read.
-            let Ok((changes, until)) = objects.object_changes((kind, Encoding::Json), *version) else {
+            let Ok((changes, until)) = objects.object_changes((kind, Encoding::Json), *version)
+            else {
                 return false;
             };
             if changes.is_empty() {

@@ -205,10 +205,10 @@ impl<H: Host> NodeService<H> {
     /// All VMIs with their records, by namespace and name.
     pub(super) fn all_guests(&self) -> Result<Vec<Guest>, ApiError> {
         let kind = Kind::VirtualMachineInstance;
-        let (rows, _) = self.store.ledger.objects(kind.as_str()).map_err(store)?;
+        let (rows, _) = self.store.ledger().objects(kind.as_str()).map_err(store)?;
         let mut guests = Vec::with_capacity(rows.len());
         for (key, row) in rows {
-            let Some(mut record) = self.store.ledger.record(&row.uid).map_err(store)? else {
+            let Some(mut record) = self.store.ledger().record(&row.uid).map_err(store)? else {
                 continue;
             };
             clock::follow(&mut record, &self.node.facts.boot_id);

@@ -25,15 +25,15 @@ impl Objects {
         }
         let uid = self
             .store
-            .ledger
+            .ledger()
             .uid_of_idempotency_key(&apply.idempotency_key);
         let Some(uid) = uid.map_err(store)? else {
             return Ok(None);
         };
-        let Some(key) = self.store.ledger.key_of(&uid).map_err(store)? else {
+        let Some(key) = self.store.ledger().key_of(&uid).map_err(store)? else {
             return Ok(None);
         };
-        let Some(row) = self.store.ledger.object(&key).map_err(store)? else {
+        let Some(row) = self.store.ledger().object(&key).map_err(store)? else {
             return Ok(None);
         };
         Ok(Some(Earlier {
