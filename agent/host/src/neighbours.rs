@@ -180,7 +180,10 @@ impl Bridge {
 
     /// The neighbours on this bridge whose hardware addresses the kernel would send to.
     async fn neighbours(&self, family: AddressFamily) -> io::Result<Vec<NeighbourMessage>> {
-        let get = self.handle.neighbours().get().set_address_family(family);
+        let mut get = self.handle.neighbours().get().set_address_family(family);
+        // The kernel leaves out other links then: with hundreds of guests on a node each has some.
+        let this = NeighbourAttribute::IfIndex(self.index);
+        get.message_mut().attributes.push(this);
         let mut entries = std::pin::pin!(get.execute());
         let mut ours = Vec::new();
         for _ in 0..MAX_NEIGHBOURS {
