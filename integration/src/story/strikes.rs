@@ -55,6 +55,10 @@ impl Story {
     pub fn add_disk(&self) -> anyhow::Result<()> {
         let mut machine: Value =
             serde_json::from_str(&self.sh("kvmctl get vm dev -o json")?).context("the machine")?;
+        // Its status may be written meanwhile.
+        if let Some(metadata) = machine["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
         let spec = &mut machine["spec"]["template"]["spec"];
         let devices = &mut spec["domain"]["devices"];
         devices["panicDevices"] = json!([{"model": "pvpanic"}]);

@@ -24,7 +24,8 @@ async fn objects_are_listed_read_and_watched_as_messages() -> anyhow::Result<()>
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;
-    agent.apply(&format!("{SECRET}---\n{MAP}"))?;
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n";
+    agent.apply(&format!("{SECRET}---\n{MAP}---\n{namespace}"))?;
     let socket = host.path("/run/kvmlet/kvmlet.sock");
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
     let channel = endpoint.connect().await.context("the agent")?;
@@ -34,7 +35,7 @@ async fn objects_are_listed_read_and_watched_as_messages() -> anyhow::Result<()>
         ("Secret", "metadata.name=web", 1),
         ("Secret", "metadata.name=other", 0),
         ("ConfigMap", "metadata.namespace=default", 1),
-        ("Namespace", "metadata.name=default", 1),
+        ("Namespace", "metadata.name=other", 1),
     ] {
         let list = |encoding: Encoding| ListObjectsRequest {
             kind: kind.to_owned(),
