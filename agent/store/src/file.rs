@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use redb::{Database, DatabaseError, Durability, StorageError};
 
+use crate::directory::sync_parent;
 use crate::error::{OpenError, StoreError};
 use crate::journaled_file::{JournaledFile, journal_of};
 use crate::synced_file::SyncedFile;
@@ -116,7 +117,8 @@ fn make(path: &Path) -> Result<(), OpenError> {
             _ => {}
         }
     }
-    drop(open(&draft)?);
+    let new = open(&draft)?;
+    drop(new);
     let made = std::fs::remove_file(journal_of(&draft));
     made.and_then(|()| std::fs::rename(&draft, path))
         .and_then(|()| sync_parent(path))
@@ -194,13 +196,5 @@ pub(crate) fn absent(path: &Path) -> OpenError {
     OpenError::Io {
         path: path.to_owned(),
         source: ErrorKind::NotFound.into(),
-    }
-}
-
-/// A new file is only there for good once its directory is on disk.
-pub(crate) fn sync_parent(path: &Path) -> std::io::Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => std::fs::File::open(parent)?.sync_all(),
-        _ => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use redb::backends::FileBackend;
 use redb::{BackendError, DatabaseError, StorageBackend};
 
-use crate::file::sync_parent;
+use crate::directory::sync_parent;
 use crate::journal::{CHANGE_BYTES, Change, FRAME_BYTES, Frame, HEAD_BYTES, Head, Journal};
 
 /// The journal of the ledger at `path`.

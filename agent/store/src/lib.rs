@@ -11,6 +11,7 @@ mod assignments;
 mod change;
 mod changes;
 mod check;
+mod directory;
 mod entries;
 mod error;
 mod file;

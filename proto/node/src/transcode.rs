@@ -1,9 +1,7 @@
 //! From the wire to JSON text with no tree in between, for lists and watches of many objects.
 
-mod known;
+pub(crate) mod known;
 mod value;
-
-pub use self::known::type_on_wire;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
