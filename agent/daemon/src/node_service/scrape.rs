@@ -1,4 +1,4 @@
-//! What Prometheus is told.
+//! What the agent answers Prometheus.
 
 use std::time::Duration;
 
