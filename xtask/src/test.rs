@@ -14,6 +14,7 @@ mod run;
 mod summary;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use integration::image::qemu;
 use integration::tools;
@@ -31,6 +32,10 @@ pub struct TestOptions {
     /// Leave out fmt, clippy, documentation, layers and the like.
     #[arg(long)]
     no_check: bool,
+    /// What is not done so many minutes after the command's start fails, builds counted: a machine on which guests hang says so in
+    /// time.
+    #[arg(long, value_name = "MINUTES")]
+    within: Option<u32>,
 }
 
 /// What tests need is installed before any of them runs: a test that finds a tool missing only skips.
@@ -49,6 +54,9 @@ fn install_tools() -> anyhow::Result<()> {
 /// # Errors
 /// When a check or a test fails.
 pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
+    let deadline = options
+        .within
+        .map(|minutes| Instant::now() + Duration::from_secs(60 * u64::from(minutes)));
     step("tools", install_tools)?;
     let checked = if options.no_check {
         Ok(())
@@ -72,7 +80,7 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
             eprintln!("{error:#}");
         }
     }
-    let mut results = step("tests", || Ok(run::all(tests, &kernel.bzimage())))?;
+    let mut results = step("tests", || Ok(run::all(tests, &kernel.bzimage(), deadline)))?;
     if options.filter.is_none() {
         results.extend(step("documentation tests", || doctests::run(root))?);
     }

@@ -37,13 +37,13 @@ const IDLE_CPUS: f64 = 0.4;
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of rooms that may
-/// not know where images are made.
-pub(super) fn all(tests: Vec<Test>, bzimage: &Path) -> Vec<TestResult> {
+/// not know where images are made. After `deadline` no test is begun, and those that run are killed; all these have failed.
+pub(super) fn all(tests: Vec<Test>, bzimage: &Path, deadline: Option<Instant>) -> Vec<TestResult> {
     let mut costs = Costs::load();
     let queue = Queue::new(tests, &costs);
     let results = Mutex::new(Vec::new());
     let run = |test: Test| {
-        let result = one(&test, bzimage);
+        let result = one(&test, bzimage, deadline);
         show(&result);
         results
             .lock()
@@ -101,14 +101,16 @@ fn show(result: &TestResult) {
     );
 }
 
-fn one(test: &Test, bzimage: &Path) -> TestResult {
+fn one(test: &Test, bzimage: &Path, deadline: Option<Instant>) -> TestResult {
     let started = Instant::now();
     let mut used = Duration::ZERO;
     let verdict = if test.ignored {
         TestOutcome::Skipped("marked #[ignore]".to_owned())
+    } else if limit(deadline).is_zero() {
+        TestOutcome::Failed("not begun: the time for all tests is over".to_owned())
     } else {
         unless_stopped(&test.name(), || {
-            run(test, bzimage, &mut used)
+            run(test, bzimage, limit(deadline), &mut used)
                 .unwrap_or_else(|error| TestOutcome::Failed(format!("{error:#}")))
         })
     };
@@ -122,6 +124,12 @@ fn one(test: &Test, bzimage: &Path) -> TestResult {
     }
 }
 
+/// How long a test that begins now may take.
+fn limit(deadline: Option<Instant>) -> Duration {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    left.map_or(LIMIT, |left| left.min(LIMIT))
+}
+
 /// Runs a test, and once more where it failed and its node's emulator had stopped, which says nothing of the project.
 fn unless_stopped(name: &str, mut run: impl FnMut() -> TestOutcome) -> TestOutcome {
     match run() {
@@ -133,8 +141,13 @@ fn unless_stopped(name: &str, mut run: impl FnMut() -> TestOutcome) -> TestOutco
     }
 }
 
-/// Runs it once; `used` becomes what it used of CPUs.
-fn run(test: &Test, bzimage: &Path, used: &mut Duration) -> anyhow::Result<TestOutcome> {
+/// Runs it once, at most for `limit`; `used` becomes what it used of CPUs.
+fn run(
+    test: &Test,
+    bzimage: &Path,
+    limit: Duration,
+    used: &mut Duration,
+) -> anyhow::Result<TestOutcome> {
     let mut printed = tempfile::tempfile()?;
     let program = test.program.to_str().context("a path that is no text")?;
     let arguments =
@@ -151,7 +164,7 @@ fn run(test: &Test, bzimage: &Path, used: &mut Duration) -> anyhow::Result<TestO
             .stderr(stderr)
             .process_group(0);
     })?;
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + limit;
     let status = loop {
         if let Some((status, time)) = process.ended_after_using()? {
             *used = time;
@@ -160,7 +173,7 @@ fn run(test: &Test, bzimage: &Path, used: &mut Duration) -> anyhow::Result<TestO
         if Instant::now() > until {
             process.kill();
             return Ok(TestOutcome::Failed(format!(
-                "killed after {LIMIT:?}\n{}",
+                "killed after {limit:?}\n{}",
                 text(&mut printed)?
             )));
         }
@@ -199,6 +212,15 @@ mod tests {
             })
         });
         (times, matches!(verdict, TestOutcome::Passed))
+    }
+
+    #[test]
+    fn a_test_gets_no_more_time_than_is_left_for_all() {
+        let now = Instant::now();
+        assert_eq!(limit(None), LIMIT);
+        assert_eq!(limit(Some(now + 2 * LIMIT)), LIMIT);
+        assert!(limit(Some(now + LIMIT / 2)) <= LIMIT / 2);
+        assert_eq!(limit(Some(now)), Duration::ZERO);
     }
 
     #[test]
