@@ -10,6 +10,7 @@ mod hooks;
 mod images;
 mod instancetypes;
 mod pod_network;
+mod routes;
 mod sections;
 mod shutdown;
 mod tracing;

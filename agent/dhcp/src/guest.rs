@@ -45,6 +45,9 @@ pub struct Lease4 {
     pub server: Option<Ipv4Addr>,
     /// Its DNS servers.
     pub dns: Vec<Ipv4Addr>,
+    /// Networks, with their bits, that it reaches by its router as everything else, and that it is told of one by one.
+    #[serde(default)]
+    pub routes: Vec<(Ipv4Addr, u8)>,
 }
 
 impl Lease4 {
@@ -77,4 +80,7 @@ pub struct Lease6 {
     pub prefix: u8,
     /// Its DNS servers.
     pub dns: Vec<Ipv6Addr>,
+    /// Networks, with their bits, that its router says it leads to beside everything else.
+    #[serde(default)]
+    pub routes: Vec<(Ipv6Addr, u8)>,
 }

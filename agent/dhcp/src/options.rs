@@ -1,4 +1,6 @@
-//! Options of DHCPv4 (RFC 2132, 3397): reading those of a request, writing those of an answer.
+//! Options of DHCPv4 (RFC 2132, 3397, 3442): reading those of a request, writing those of an answer.
+
+use std::net::Ipv4Addr;
 
 /// Ends the options.
 const END: u8 = 255;
@@ -26,6 +28,9 @@ pub(crate) const CLIENT_ID: u8 = 61;
 pub(crate) const TFTP_SERVER: u8 = 66;
 pub(crate) const BOOT_FILE: u8 = 67;
 pub(crate) const SEARCH: u8 = 119;
+pub(crate) const CLASSLESS_ROUTES: u8 = 121;
+/// The same by the number that clients of Microsoft's had before there was 121. It is one of those that sites may use as they like.
+pub(crate) const MICROSOFT_ROUTES: u8 = 249;
 
 /// The value of the first option of that number; `None` too when the options are cut off before it.
 pub(crate) fn find(mut options: &[u8], number: u8) -> Option<&[u8]> {
@@ -80,6 +85,22 @@ impl Writer {
     }
 }
 
+/// Networks and bits that are reached by a router, as RFC 3442 writes them: of each address only the bytes that its bits begin in.
+pub(crate) fn classless_routes(
+    networks: impl IntoIterator<Item = (Ipv4Addr, u8)>,
+    router: Ipv4Addr,
+) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (network, bits) in networks {
+        let bits = bits.min(32);
+        let significant = usize::from(bits.div_ceil(8));
+        bytes.push(bits);
+        bytes.extend(network.octets().into_iter().take(significant));
+        bytes.extend(router.octets());
+    }
+    bytes
+}
+
 /// Names of domains as RFC 1035 writes them; those that cannot be written so are left out.
 pub(crate) fn domains<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -129,6 +150,25 @@ mod tests {
             (bytes[0], bytes[1], bytes[257], bytes[258]),
             (119, 255, 119, 45)
         );
+    }
+
+    /// The examples of RFC 3442.
+    #[test]
+    fn a_route_has_the_significant_bytes_of_its_network_and_its_router() {
+        for (network, bits, descriptor) in [
+            ([0, 0, 0, 0], 0, &[0][..]),
+            ([10, 0, 0, 0], 8, &[8, 10]),
+            ([10, 0, 0, 0], 24, &[24, 10, 0, 0]),
+            ([10, 17, 0, 0], 16, &[16, 10, 17]),
+            ([10, 27, 129, 0], 24, &[24, 10, 27, 129]),
+            ([10, 229, 0, 128], 25, &[25, 10, 229, 0, 128]),
+            ([10, 198, 122, 47], 32, &[32, 10, 198, 122, 47]),
+        ] {
+            let router = Ipv4Addr::new(10, 0, 2, 1);
+            let written = classless_routes([(network.into(), bits)], router);
+            let wanted = [descriptor, &[10, 0, 2, 1]].concat();
+            assert_eq!(written, wanted, "{network:?}/{bits}");
+        }
     }
 
     #[test]

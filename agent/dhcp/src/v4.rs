@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::guest::{Guest, Lease4};
 use crate::limits::MAX_BYTES;
-use crate::options::{self, Writer, domains, find};
+use crate::options::{self, Writer, classless_routes, domains, find};
 
 /// Up to the options.
 const FIXED_BYTES: usize = 240;
@@ -198,9 +198,9 @@ fn write_options(
     if asked.kind != kind::INFORM {
         writer.add(options::LEASE_TIME, &FOR_EVER);
     }
-    let all = offered(lease, guest);
-    // What the client asks for comes first: there may not be room for everything.
     let wanted = find(asked.options, options::PARAMETERS).unwrap_or_default();
+    let all = offered(lease, guest, wanted);
+    // What the client asks for comes first: there may not be room for everything.
     let (first, rest): (Vec<_>, Vec<_>) =
         all.iter().partition(|(number, _)| wanted.contains(number));
     for (number, value) in first.into_iter().chain(rest) {
@@ -209,19 +209,23 @@ fn write_options(
     writer.finish()
 }
 
-/// Everything that there is to say.
-fn offered(lease: &Lease4, guest: &Guest) -> Vec<(u8, Vec<u8>)> {
+/// Everything that there is to say to a client that wants these options.
+fn offered(lease: &Lease4, guest: &Guest, wanted: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let list = |addresses: &[Ipv4Addr]| -> Vec<u8> {
         addresses.iter().flat_map(Ipv4Addr::octets).collect()
     };
+    let routes = routes(lease);
     let mut all = vec![
         (options::SUBNET_MASK, lease.mask().octets().to_vec()),
+        // Beside the classless routes too, where RFC 3442 would have it left out: there may be no room for those, and who heeds
+        // them ignores this.
         (options::ROUTER, lease.gateway.octets().to_vec()),
         (options::DNS, list(&lease.dns)),
         (options::HOST_NAME, guest.hostname.clone().into_bytes()),
         (options::DOMAIN, guest.domain.clone().into_bytes()),
         (options::MTU, guest.mtu.to_be_bytes().to_vec()),
         (options::BROADCAST, lease.broadcast().octets().to_vec()),
+        (options::CLASSLESS_ROUTES, routes.clone()),
         (options::NTP, list(&guest.ntp_servers)),
         (options::TFTP_SERVER, guest.tftp_server.clone().into_bytes()),
         (options::BOOT_FILE, guest.boot_file.clone().into_bytes()),
@@ -229,10 +233,28 @@ fn offered(lease: &Lease4, guest: &Guest) -> Vec<(u8, Vec<u8>)> {
     for (number, text) in &guest.private {
         all.push((*number, text.clone().into_bytes()));
     }
+    // The number is the site's to use: nobody who does not ask takes it for routes, and the VMI may have given it a text.
+    let is_free = all
+        .iter()
+        .all(|(number, _)| *number != options::MICROSOFT_ROUTES);
+    if is_free && wanted.contains(&options::MICROSOFT_ROUTES) {
+        all.push((options::MICROSOFT_ROUTES, routes));
+    }
     // As long as the list is: what would not fit behind it comes before it.
     let search = domains(guest.search.iter().map(String::as_str));
     all.push((options::SEARCH, search));
     all
+}
+
+/// The networks of the lease, and the default route, because a client that is told of classless routes ignores the router. Empty
+/// without any, so that clients go by the router.
+fn routes(lease: &Lease4) -> Vec<u8> {
+    if lease.routes.is_empty() {
+        return Vec::new();
+    }
+    let default = (Ipv4Addr::UNSPECIFIED, 0);
+    let all = lease.routes.iter().copied().chain([default]);
+    classless_routes(all, lease.gateway)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod forwarding;
 mod names;
 mod namespace;
 mod node;
+mod overlap;
 mod own_address;
 mod plan;
 mod responder;
@@ -30,7 +31,6 @@ mod upstreams;
 mod walls;
 
 pub(crate) use attach::attach;
-pub(crate) use clash::{Network as NetworkBits, overlap};
 pub(crate) use config::Pool;
 pub use config::{Egress, PodNetworkConfig};
 pub(crate) use file::PodFile;
@@ -40,6 +40,7 @@ pub(crate) use node::{
     change_member, follow_upstreams, prepare_node, remove_former_gateways, restore_tables,
     tidy_node,
 };
+pub(crate) use overlap::{Network as NetworkBits, overlap};
 pub(crate) use own_address::speaks_ipv6_alone;
 pub(crate) use plan::{PodPlan, PodPlan6, WayOut};
 pub(crate) use responder::{DhcpGuest, Responder};

@@ -14,6 +14,26 @@ pub(super) fn network_of(cidr: &str) -> Option<(IpAddr, u8)> {
     is_network.then_some((network, prefix))
 }
 
+/// All of a list of networks; `None` when one is none.
+pub(super) fn networks_of(cidrs: &[String]) -> Option<Vec<(IpAddr, u8)>> {
+    cidrs.iter().map(|cidr| network_of(cidr)).collect()
+}
+
+/// Whether routers lead to such a network: it is neither of a link, nor of everybody, nor of nobody.
+pub(super) fn is_routed(network: IpAddr) -> bool {
+    match network {
+        IpAddr::V4(network) => {
+            let is_special =
+                network.is_loopback() || network.is_multicast() || network.is_link_local();
+            (1..240).contains(&network.octets()[0]) && !is_special
+        }
+        IpAddr::V6(network) => {
+            let is_special = network.is_loopback() || network.is_multicast();
+            !(network.is_unspecified() || network.is_unicast_link_local() || is_special)
+        }
+    }
+}
+
 /// Whether all of a network is in another one.
 pub(super) fn contains((outer, bits): (IpAddr, u8), (inner, inner_bits): (IpAddr, u8)) -> bool {
     let same = match (outer, inner) {

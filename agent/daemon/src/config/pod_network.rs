@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use agent_host::Egress;
 use serde::Deserialize;
 
-use super::cidr::{contains, network_of};
-use super::egress;
+use super::cidr::{contains, is_routed, network_of, networks_of};
+use super::{egress, routes};
 
 /// `[pod_network]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -25,6 +25,8 @@ pub(crate) struct PodNetwork {
     pub(crate) mtu: u32,
     /// Networks that guests reach under their own addresses, such as the pools of other nodes.
     pub(crate) non_masquerade_cidrs: Vec<String>,
+    /// Networks that guests are told to reach by their gateway, beside the default route.
+    pub(crate) routes: Vec<String>,
     /// What guests may reach, in order.
     pub(crate) egress: Vec<String>,
     /// Whom guests' gateways ask for names, instead of whom the node asks.
@@ -40,6 +42,7 @@ impl Default for PodNetwork {
             bridge: String::from("kvmlet0"),
             mtu: 1500,
             non_masquerade_cidrs: Vec::new(),
+            routes: Vec::new(),
             egress: Vec::new(),
             dns: Vec::new(),
         }
@@ -75,9 +78,7 @@ impl PodNetwork {
         let (IpAddr::V4(network), prefix @ 8..=29) = network_of(&self.cidr)? else {
             return None;
         };
-        let is_special = network.is_loopback() || network.is_multicast() || network.is_link_local();
-        let is_unicast = (1..240).contains(&network.octets()[0]) && !is_special;
-        is_unicast.then_some((network, prefix))
+        is_routed(network.into()).then_some((network, prefix))
     }
 
     /// The network of IPv6 addresses.
@@ -90,29 +91,36 @@ impl PodNetwork {
         let (IpAddr::V6(network), PREFIX6) = network_of(&self.cidr6)? else {
             return None;
         };
-        let is_special =
-            network.is_unspecified() || network.is_multicast() || network.is_unicast_link_local();
-        (!is_special).then_some(Network6::Given(network))
+        is_routed(network.into()).then_some(Network6::Given(network))
     }
 
     /// Networks and bits of [`Self::non_masquerade_cidrs`].
     pub(crate) fn non_masquerade(&self) -> Option<Vec<(IpAddr, u8)>> {
-        let all = self.non_masquerade_cidrs.iter();
-        all.map(|cidr| network_of(cidr)).collect()
+        networks_of(&self.non_masquerade_cidrs)
     }
 
-    /// One of [`Self::non_masquerade_cidrs`] that is within a pool.
-    fn non_masquerade_within(&self) -> Option<&String> {
+    /// Networks and bits of [`Self::routes`].
+    pub(crate) fn routes(&self) -> Option<Vec<(IpAddr, u8)>> {
+        networks_of(&self.routes)
+    }
+
+    /// Networks of guests' addresses, as far as the configuration names them.
+    fn pools(&self) -> Vec<(IpAddr, u8)> {
         let v4 = self.network().map(|(network, bits)| (network.into(), bits));
         let v6 = match self.network6() {
             Some(Network6::Given(network)) => Some((network.into(), PREFIX6)),
             _ => None,
         };
-        let pools = [v4, v6];
+        v4.into_iter().chain(v6).collect()
+    }
+
+    /// One of [`Self::non_masquerade_cidrs`] that is within a pool.
+    fn non_masquerade_within(&self) -> Option<&String> {
+        let pools = self.pools();
         self.non_masquerade_cidrs.iter().find(|cidr| {
             let inner = network_of(cidr);
             let is_within = |pool: &(IpAddr, u8)| inner.is_some_and(|inner| contains(*pool, inner));
-            pools.iter().flatten().any(is_within)
+            pools.iter().any(is_within)
         })
     }
 
@@ -142,6 +150,9 @@ impl PodNetwork {
             let rule = "must be beyond this node's pool: guests of one node see each other's addresses in any case. Name the pools of \
                         other nodes";
             return Some(("pod_network.non_masquerade_cidrs", inner.clone(), rule));
+        }
+        if let Some((value, rule)) = routes::fault(&self.routes, &self.pools()) {
+            return Some(("pod_network.routes", value, rule));
         }
         if self.egress().is_none() {
             let rule = "must be at most 64 rules such as \"allow 192.0.2.0/24 tcp 80-81\" or \"deny ::/0\"";

@@ -24,6 +24,21 @@ fn the_shipped_file_is_fine_and_says_the_defaults() {
 }
 
 #[test]
+fn routes_of_guests_are_networks_and_one_that_is_none_is_named() {
+    let config = parse("[pod_network]\nroutes = [\"10.214.0.0/16\", \"fd00:1::/64\"]");
+    let routes = config.expect("is fine").pod_network.routes();
+    let bits: Vec<u8> = routes.iter().flatten().map(|(_, bits)| *bits).collect();
+    assert_eq!(bits, [16, 64]);
+    let error = parse("[pod_network]\nroutes = [\"192.0.2.0/24\", \"10.214.0.1/16\"]");
+    let error = error.expect_err("has bits of a host");
+    let words = "pod_network.routes = \"10.214.0.1/16\" must be a network such as 10.214.0.0/16";
+    assert!(error.contains(words), "{error}");
+    // The node's own pool as it is by default.
+    let error = parse("[pod_network]\nroutes = [\"10.213.4.0/24\"]").expect_err("is the pool's");
+    assert!(error.contains("name the pools of other nodes"), "{error}");
+}
+
+#[test]
 fn networks_name_their_bridges() {
     let config = parse("[networks.lan]\nbridge = \"br0\"").expect("is fine");
     assert_eq!(config.networks["lan"].bridge, "br0");

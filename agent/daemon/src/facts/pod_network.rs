@@ -26,6 +26,7 @@ pub(crate) fn pod_network(config: &Config) -> Option<PodNetworkConfig> {
         network6: network6(config).unwrap_or_default(),
         mtu: settings.mtu,
         non_masquerade: settings.non_masquerade().unwrap_or_default(),
+        routes: settings.routes().unwrap_or_default(),
         egress: settings.egress().unwrap_or_default(),
         dns: settings.dns.clone(),
     })

@@ -14,6 +14,7 @@ fn guest() -> Guest {
             gateway: Ipv4Addr::new(10, 0, 2, 1),
             server: None,
             dns: vec![Ipv4Addr::new(10, 0, 2, 1)],
+            routes: Vec::new(),
         }),
         hostname: String::from("web"),
         search: vec![String::from("example.org")],
@@ -76,7 +77,84 @@ fn a_discover_is_answered_with_everything_there_is() {
     for (number, value) in said {
         assert_eq!(option(&answer, number), Some(value), "option {number}");
     }
-    assert_eq!(option(&answer, options::BOOT_FILE), None);
+    for number in [
+        options::BOOT_FILE,
+        options::CLASSLESS_ROUTES,
+        options::MICROSOFT_ROUTES,
+    ] {
+        assert_eq!(option(&answer, number), None, "option {number}");
+    }
+}
+
+/// A guest that is told to reach two networks by its router.
+fn routed() -> Guest {
+    let mut guest = guest();
+    if let Some(lease) = &mut guest.v4 {
+        lease.routes = vec![
+            (Ipv4Addr::new(10, 214, 0, 0), 16),
+            (Ipv4Addr::new(192, 0, 2, 128), 25),
+        ];
+    }
+    guest
+}
+
+/// As option 121 has them, with the default route.
+const ROUTES: [u8; 21] = [
+    16, 10, 214, 10, 0, 2, 1, 25, 192, 0, 2, 128, 10, 0, 2, 1, 0, 10, 0, 2, 1,
+];
+
+#[test]
+fn routes_are_told_with_the_default_one_and_beside_the_router() {
+    for asked in [&[][..], &[55, 2, 121, 3]] {
+        let answer = answer4(&request(1, [0; 4], asked), &routed()).unwrap();
+        assert_eq!(
+            option(&answer, options::CLASSLESS_ROUTES),
+            Some(&ROUTES[..])
+        );
+        assert_eq!(option(&answer, options::ROUTER), Some(&[10, 0, 2, 1][..]));
+        assert_eq!(option(&answer, options::MICROSOFT_ROUTES), None);
+    }
+}
+
+#[test]
+fn microsofts_number_of_routes_is_sent_to_who_asks_and_a_text_of_the_vmi_comes_before_it() {
+    let asked = request(1, [0; 4], &[55, 3, 1, 3, 249]);
+    let answer = answer4(&asked, &routed()).unwrap();
+    for number in [options::CLASSLESS_ROUTES, options::MICROSOFT_ROUTES] {
+        assert_eq!(
+            option(&answer, number),
+            Some(&ROUTES[..]),
+            "option {number}"
+        );
+    }
+    let plain = answer4(&asked, &guest()).unwrap();
+    assert_eq!(option(&plain, options::MICROSOFT_ROUTES), None);
+    let mut own = routed();
+    own.private = vec![(249, String::from("own"))];
+    let answer = answer4(&asked, &own).unwrap();
+    assert_eq!(
+        option(&answer, options::MICROSOFT_ROUTES),
+        Some(&b"own"[..])
+    );
+}
+
+#[test]
+fn routes_that_do_not_fit_leave_the_router() {
+    let mut rich = routed();
+    rich.private = (224..=228).map(|number| (number, "x".repeat(40))).collect();
+    if let Some(lease) = &mut rich.v4 {
+        lease.routes = (0..16).map(|host| ([192, 0, 2, host].into(), 32)).collect();
+    }
+    // Private options are asked for, and routes are not.
+    let asked = request(1, [0; 4], &[55, 6, 3, 224, 225, 226, 227, 228]);
+    let answer = answer4(&asked, &rich).unwrap();
+    assert_eq!(option(&answer, options::CLASSLESS_ROUTES), None);
+    assert_eq!(option(&answer, options::ROUTER), Some(&[10, 0, 2, 1][..]));
+    let asked = request(1, [0; 4], &[55, 1, 121]);
+    let answer = answer4(&asked, &rich).unwrap();
+    let routes = option(&answer, options::CLASSLESS_ROUTES).map(<[u8]>::len);
+    assert_eq!(routes, Some(16 * 9 + 5));
+    assert!(answer.bytes.len() <= USUAL_BYTES);
 }
 
 #[test]
@@ -147,7 +225,7 @@ proptest! {
     fn no_request_does_harm(bytes in proptest::collection::vec(any::<u8>(), 0..1600)) {
         // Most of such bytes are no request; so the same behind what makes it one.
         for bytes in [bytes.clone(), request(1, [0; 4], &bytes)] {
-            if let Some(answer) = answer4(&bytes, &guest()) {
+            if let Some(answer) = answer4(&bytes, &routed()) {
                 prop_assert!(answer.bytes.len() <= MAX_BYTES);
             }
         }

@@ -10,6 +10,7 @@ fn guest() -> Guest {
             address: "fd10:0:2::2".parse().unwrap(),
             prefix: 120,
             dns: vec!["fd10:0:2::1".parse().unwrap()],
+            routes: Vec::new(),
         }),
         search: vec![String::from("example.org")],
         ..Guest::default()

@@ -28,6 +28,7 @@ pub(super) fn judge(
         return vec![finding];
     };
     let mut findings = pools(root, config);
+    findings.extend(unheard_routes(config));
     findings.extend(namespaces(root));
     findings.extend(inside(root, config, resolver));
     findings.push(forwarding(root));
@@ -60,6 +61,22 @@ fn pools(root: &Path, config: &PodNetworkConfig) -> Vec<Finding> {
         }
     };
     config.pools().into_iter().map(judge).collect()
+}
+
+/// Routes of IPv6 that no guest is told of, because guests have no IPv6.
+fn unheard_routes(config: &PodNetworkConfig) -> Option<Finding> {
+    if config.network6.is_some() {
+        return None;
+    }
+    let (network, bits) = config
+        .routes
+        .iter()
+        .find(|(network, _)| network.is_ipv6())?;
+    Some(Finding::warn(
+        CHECK,
+        format!("guests are not told of the route to {network}/{bits}: they have no IPv6"),
+        "pod_network.cidr6 in the agent's configuration, or pod_network.routes without networks of IPv6",
+    ))
 }
 
 /// Each guest's part of the network is in a namespace of its own.
@@ -232,14 +249,17 @@ mod tests {
     use super::super::tests::node;
     use super::*;
 
+    const POOL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0);
+
     fn config() -> PodNetworkConfig {
         PodNetworkConfig {
             bridge: "kvmlet0".to_owned(),
             network: Ipv4Addr::new(10, 213, 0, 0),
             prefix: 16,
-            network6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0)),
+            network6: Some(POOL6),
             mtu: 1500,
             non_masquerade: Vec::new(),
+            routes: Vec::new(),
             egress: Vec::new(),
             dns: Vec::new(),
         }
@@ -328,6 +348,29 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
             ["pod network: another server in pod_network.dns of the agent's configuration"]
         );
         assert!(lacks(&files, &resolver("10.0.2.3")).is_empty());
+    }
+
+    #[test]
+    fn routes_that_no_guest_hears_of_are_named() {
+        let with = PodNetworkConfig {
+            routes: vec![
+                (Ipv4Addr::new(10, 214, 0, 0).into(), 16),
+                (POOL6.into(), 64),
+            ],
+            ..config()
+        };
+        assert!(unheard_routes(&with).is_none());
+        let without = PodNetworkConfig {
+            network6: None,
+            ..with
+        };
+        let found = unheard_routes(&without).unwrap();
+        assert_eq!(found.health, Health::Warn);
+        assert!(
+            found.message.contains("fd00:1:2:3::/64"),
+            "{}",
+            found.message
+        );
     }
 
     #[test]

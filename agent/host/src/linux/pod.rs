@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
-use agent_domain::{Interface, MacAddress, PodBinding, PodInterface, Vmi};
+use agent_domain::{GuestNetwork, Interface, MacAddress, PodBinding, PodInterface, Vmi};
 use agent_plan::{Failure, PodAddress, Record, Timestamp, VmmIdentity};
 
 use super::LinuxHost;
@@ -152,7 +152,7 @@ impl LinuxHost {
             address6: v6.map(|v6| v6.address),
             bridged: interface.binding == PodBinding::Bridge,
             guest: Guest {
-                v6: v6.map(|v6| lease6(vmi, v6, &resolver)),
+                v6: v6.map(|v6| lease6(vmi, v6, (&config, &resolver))),
                 ..told(vmi, (card, interface), (&config, address.v4), &resolver)
             },
             upstreams: resolver.servers,
@@ -405,19 +405,47 @@ fn plan6(
 
 /// The answers to a guest that asks for its IPv6 address. Its gateway takes questions for names where the node itself
 /// asks somebody by IPv6.
-fn lease6(vmi: &Vmi, plan: PodPlan6, node: &Resolver) -> Lease6 {
+fn lease6(vmi: &Vmi, plan: PodPlan6, (config, node): (&PodNetworkConfig, &Resolver)) -> Lease6 {
+    let inside = plan.inside;
     let asks = !vmi.names.own_only && node.servers.iter().any(IpAddr::is_ipv6);
-    let own = vmi.names.servers.iter().filter_map(|server| match server {
-        IpAddr::V6(server) => Some(*server),
-        IpAddr::V4(_) => None,
-    });
+    let own = vmi.names.servers.iter().filter_map(v6_of);
+    let routes = config.routes_of((inside.guest.into(), inside.prefix));
     Lease6 {
-        address: plan.inside.guest,
-        prefix: plan.inside.prefix,
+        address: inside.guest,
+        prefix: inside.prefix,
         dns: asks
-            .then_some(plan.inside.gateway)
+            .then_some(inside.gateway)
             .into_iter()
             .chain(own)
+            .collect(),
+        routes: routes
+            .filter_map(|(network, bits)| Some((v6_of(&network)?, bits)))
+            .collect(),
+    }
+}
+
+/// The answers to a guest that asks for its IPv4 address, without whom it asks for names.
+fn lease4(interface: &PodInterface, config: &PodNetworkConfig, address: Ipv4Addr) -> Lease4 {
+    let (own, server) = match interface.binding {
+        PodBinding::Masquerade => (interface.v4, None),
+        PodBinding::Bridge => {
+            let of_pool = GuestNetwork {
+                guest: address,
+                gateway: config.gateway(),
+                prefix: config.prefix,
+            };
+            (of_pool, Some(pod::BRIDGE_ADDRESS))
+        }
+    };
+    let routes = config.routes_of((own.guest.into(), own.prefix));
+    Lease4 {
+        address: own.guest,
+        prefix: own.prefix,
+        gateway: own.gateway,
+        server,
+        dns: Vec::new(),
+        routes: routes
+            .filter_map(|(network, bits)| Some((v4_of(&network)?, bits)))
             .collect(),
     }
 }
@@ -435,34 +463,18 @@ fn told(
         search.extend(node.search.iter().cloned());
     }
     let domain = domain_of(&names.subdomain, &mut search);
-    let lease = match interface.binding {
-        PodBinding::Masquerade => Lease4 {
-            address: interface.v4.guest,
-            prefix: interface.v4.prefix,
-            gateway: interface.v4.gateway,
-            server: None,
-            dns: Vec::new(),
-        },
-        PodBinding::Bridge => Lease4 {
-            address,
-            prefix: config.prefix,
-            gateway: config.gateway(),
-            server: Some(pod::BRIDGE_ADDRESS),
-            dns: Vec::new(),
-        },
-    };
+    let lease = lease4(interface, config, address);
     // The gateway passes questions on: the guest's own, or that of the node where the guest is bridged.
-    let of_node = if names.own_only {
-        Vec::new()
-    } else {
-        vec![lease.gateway]
-    };
+    let of_node = (!names.own_only).then_some(lease.gateway);
     let dhcp = interface.dhcp.clone();
     Guest {
         mac: card.mac.octets(),
         mtu: u16::try_from(config.mtu).unwrap_or(u16::MAX),
         v4: Some(Lease4 {
-            dns: [of_node, v4_of(&names.servers)].concat(),
+            dns: of_node
+                .into_iter()
+                .chain(names.servers.iter().filter_map(v4_of))
+                .collect(),
             ..lease
         }),
         v6: None,
@@ -491,17 +503,77 @@ fn domain_of(subdomain: &str, search: &mut Vec<String>) -> String {
     domain
 }
 
-fn v4_of(servers: &[IpAddr]) -> Vec<Ipv4Addr> {
-    let v4 = servers.iter().filter_map(|server| match server {
-        IpAddr::V4(server) => Some(*server),
+fn v4_of(address: &IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
-    });
-    v4.collect()
+    }
+}
+
+fn v6_of(address: &IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(*address),
+        IpAddr::V4(_) => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use agent_domain::DhcpOptions;
+
     use super::*;
+
+    fn config(routes: &[(&str, u8)]) -> PodNetworkConfig {
+        let routes = routes.iter();
+        PodNetworkConfig {
+            bridge: "kvmlet0".to_owned(),
+            network: Ipv4Addr::new(10, 213, 0, 0),
+            prefix: 16,
+            network6: None,
+            mtu: 1500,
+            non_masquerade: Vec::new(),
+            routes: routes
+                .map(|(network, bits)| (network.parse().unwrap(), *bits))
+                .collect(),
+            egress: Vec::new(),
+            dns: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_guest_is_told_of_the_routes_that_leave_it_its_gateway() {
+        let config = config(&[
+            ("10.0.0.0", 8),
+            ("10.214.0.0", 16),
+            ("fd00:214::", 64),
+            ("192.168.66.128", 25),
+        ]);
+        let mut interface = PodInterface {
+            binding: PodBinding::Masquerade,
+            v4: GuestNetwork::default(),
+            v6: GuestNetwork::default(),
+            ports: Vec::new(),
+            dhcp: DhcpOptions::default(),
+        };
+        let address = Ipv4Addr::new(10, 213, 0, 7);
+        let mut told = |change: fn(&mut PodInterface)| {
+            change(&mut interface);
+            let lease = lease4(&interface, &config, address);
+            let last = lease.routes.iter().map(|(network, _)| network.octets()[0]);
+            (lease.gateway.octets(), last.collect::<Vec<_>>())
+        };
+        assert_eq!(told(|_| ()), ([10, 0, 2, 1], vec![10, 10, 192]));
+        let own = |interface: &mut PodInterface| {
+            interface.v4 = GuestNetwork {
+                guest: Ipv4Addr::new(192, 168, 66, 2),
+                gateway: Ipv4Addr::new(192, 168, 66, 1),
+                prefix: 24,
+            };
+        };
+        assert_eq!(told(own), ([192, 168, 66, 1], vec![10, 10]));
+        let bridged = |interface: &mut PodInterface| interface.binding = PodBinding::Bridge;
+        assert_eq!(told(bridged), ([10, 213, 0, 1], vec![10, 10, 192]));
+    }
 
     #[test]
     fn a_subdomain_is_searched_first_and_once() {

@@ -13,9 +13,7 @@ use rtnetlink::packet_route::route::{
 
 use super::config::PodNetworkConfig;
 use super::error::{PodError, link_error};
-
-/// A network, and its bits.
-pub(crate) type Network = (IpAddr, u8);
+use super::overlap::{Network, overlap};
 
 /// Makes sure that no route of the node leads to a network that the bridge, if it is there, does not have yet. One that it has is in use:
 /// whoever came later is at fault, and guests go on.
@@ -109,18 +107,6 @@ fn led_to(message: &RouteMessage) -> Option<(Network, Option<u32>)> {
         }
     }
     Some(((network?, header.destination_prefix_length), link))
-}
-
-/// Whether two networks have an address in common.
-pub(crate) fn overlap((one, one_bits): Network, (other, other_bits): Network) -> bool {
-    let differs = match (one, other) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => (u32::from(one) ^ u32::from(other)).leading_zeros(),
-        (IpAddr::V6(one), IpAddr::V6(other)) => {
-            (u128::from(one) ^ u128::from(other)).leading_zeros()
-        }
-        _ => return false,
-    };
-    differs >= u32::from(one_bits.min(other_bits))
 }
 
 async fn name_of(handle: &Handle, link: Option<u32>) -> String {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use agent_domain::Transport;
 
 use super::names::PREFIX6;
+use super::overlap::overlap;
 
 /// Setting `pod_network`: the node's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct PodNetworkConfig {
     pub mtu: u32,
     /// Networks, with their bits, that guests reach under their own addresses of the pool: they know a way back.
     pub non_masquerade: Vec<(IpAddr, u8)>,
+    /// Networks, with their bits, that guests are told to reach by their gateway, beside the default route.
+    pub routes: Vec<(IpAddr, u8)>,
     /// What guests may reach through the node and of the node itself: the first that matches decides, and without any they may.
     pub egress: Vec<Egress>,
     /// Whom guests' gateways ask for names; empty: whom the node asks.
@@ -72,6 +75,14 @@ impl PodNetworkConfig {
             gateway: IpAddr::V6(gateway),
         });
         std::iter::once(v4).chain(v6).collect()
+    }
+
+    /// The routes that a guest with this address of its own network, and these bits of it, is told of. One within that network would
+    /// hide the gateway from it.
+    pub(crate) fn routes_of(&self, own: (IpAddr, u8)) -> impl Iterator<Item = (IpAddr, u8)> {
+        let is_within = move |route: (IpAddr, u8)| overlap(route, own) && route.1 >= own.1;
+        let routes = self.routes.iter().copied();
+        routes.filter(move |route| !is_within(*route))
     }
 
     /// The node's address on the bridge: the first of the pool.

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use agent_domain::{GuestNetwork, OpenPorts, PodBinding};
 
-use super::clash::Network;
 use super::config::PodNetworkConfig;
+use super::overlap::Network;
 use super::walls::Member;
 
 /// What one guest gets.

@@ -39,6 +39,9 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 213, 0, 7);
 
 const POOL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 0);
 
+/// Another node's.
+const OTHER_POOL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 1, 2, 4, 0, 0, 0, 0);
+
 /// A process in a network namespace of its own, which ends with its value.
 struct Elsewhere(Child);
 
@@ -102,6 +105,7 @@ fn plan() -> PodPlan {
             network6: Some(POOL6),
             mtu: 1400,
             non_masquerade: Vec::new(),
+            routes: Vec::new(),
             egress: Vec::new(),
             dns: Vec::new(),
         },
@@ -136,17 +140,23 @@ fn told() -> Guest {
             gateway,
             server: None,
             dns: vec![gateway],
+            routes: vec![(Ipv4Addr::new(10, 214, 0, 0), 16)],
         }),
         v6: Some(Lease6 {
             address: "fd10:0:2::2".parse().unwrap(),
             prefix: 120,
             dns: Vec::new(),
+            routes: vec![(OTHER_POOL6, 64)],
         }),
         hostname: "web".to_owned(),
         search: vec!["example.org".to_owned()],
         ..Guest::default()
     }
 }
+
+/// Longest network of which the guest's kernel heeds a route that routers advertise; none by default. A kernel that was built without
+/// such routes has no such file.
+const HEEDED_ROUTES: &str = "/proc/sys/net/ipv6/conf/card0/accept_ra_rt_info_max_plen";
 
 /// The guest's card: a tap of its own namespace, whose frames are those of the VMM's tap.
 fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
@@ -169,6 +179,7 @@ fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
             }
         });
     }
+    guest.say(&format!("echo 128 >{HEEDED_ROUTES}"));
     guest.say("ip link set lo up; ip link set card0 address 02:00:00:00:00:07 up");
 }
 
@@ -178,7 +189,7 @@ const SCRIPT: &str = "#!/bin/sh
 ip addr add $ip/$mask dev $interface
 ip link set $interface mtu $mtu
 ip route add default via $router
-echo host=$hostname search=$search dns=$dns lease=$lease
+echo host=$hostname search=$search dns=$dns routes=$staticroutes lease=$lease
 ";
 
 /// Answers the guest of a VMM that is bridged.
@@ -191,6 +202,7 @@ fn answer_bridged(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
         gateway: plan().node.gateway(),
         server: Some(BRIDGE_ADDRESS),
         dns: vec!["192.0.2.53".parse().unwrap()],
+        routes: vec![(Ipv4Addr::new(10, 214, 0, 0), 16)],
     });
     serve(vmm, PodBinding::Bridge, guest)
 }
@@ -234,7 +246,7 @@ fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> (OwnedFd, OwnedF
 }
 
 fn ask_for_an_address(guest: &Elsewhere) {
-    let words = "host=web search=example.org dns=10.0.2.1 lease=";
+    let words = "host=web search=example.org dns=10.0.2.1 routes=10.214.0.0/16 10.0.2.1 0.0.0.0/0 10.0.2.1 lease=";
     ask_for(guest, "lease of 10.0.2.2 obtained from 10.0.2.1", words);
 }
 
@@ -259,6 +271,10 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
          while ip -6 addr show dev card0 | grep -q tentative; do sleep 0.1; done'",
     );
     assert!(route.contains("default via fe80::"), "{route}");
+    if guest.say(&format!("cat {HEEDED_ROUTES}")).trim() == "128" {
+        let route = guest.say("ip -6 route show fd00:1:2:4::/64");
+        assert!(route.starts_with("fd00:1:2:4::/64 via fe80::"), "{route}");
+    }
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().display();
     let said = guest.say(&format!(
@@ -426,7 +442,7 @@ fn a_bridged_guest_has_the_address_of_the_pool_itself() {
         ask_for(
             &guest,
             "lease of 10.213.0.7 obtained from 169.254.75.10",
-            "host=web search=example.org dns=192.0.2.53 lease=",
+            "host=web search=example.org dns=192.0.2.53 routes=10.214.0.0/16 10.213.0.1 0.0.0.0/0 10.213.0.1 lease=",
         );
         let said = guest.say("busybox ping -c 1 -W 5 10.213.0.1");
         assert!(said.contains(" 0% packet loss"), "{said}");

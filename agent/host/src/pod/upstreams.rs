@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use super::clash::overlap;
 use super::error::{PodError, link_error};
 use super::namespace::Namespace;
+use super::overlap::overlap;
 use super::plan::WayOut;
 use super::rules;
 use crate::netfilter::{Batch, Netfilter};

@@ -116,6 +116,7 @@ impl HostDirs {
             network6: None,
             mtu: 1400,
             non_masquerade: Vec::new(),
+            routes: Vec::new(),
             egress: Vec::new(),
             dns: Vec::new(),
         });

@@ -71,11 +71,13 @@ fn guest() -> Guest {
             gateway,
             server: None,
             dns: vec![gateway],
+            routes: vec![(Ipv4Addr::new(10, 214, 0, 0), 16)],
         }),
         v6: Some(Lease6 {
             address: Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 2),
             prefix: 120,
             dns: vec![Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 1)],
+            routes: vec![(Ipv6Addr::new(0xfd00, 0x214, 0, 0, 0, 0, 0, 0), 64)],
         }),
         hostname: String::from("web"),
         search: vec![String::from("example.org")],
@@ -85,7 +87,14 @@ fn guest() -> Guest {
 
 fn talkative() -> Guest {
     let long = "x".repeat(250);
+    let plain = guest();
     Guest {
+        v4: plain.v4.map(|lease| Lease4 {
+            routes: (0..16)
+                .map(|number| (Ipv4Addr::new(192, 0, 2, number), 32))
+                .collect(),
+            ..lease
+        }),
         domain: String::from("example.org"),
         search: (0..32)
             .map(|number| format!("n{number}.example.org"))
@@ -94,6 +103,6 @@ fn talkative() -> Guest {
         tftp_server: long.clone(),
         ntp_servers: vec![Ipv4Addr::new(192, 0, 2, 1); 8],
         private: (224..255).map(|number| (number, long.clone())).collect(),
-        ..guest()
+        ..plain
     }
 }

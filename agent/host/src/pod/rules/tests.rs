@@ -15,6 +15,7 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
             network6: None,
             mtu: 1500,
             non_masquerade: Vec::new(),
+            routes: Vec::new(),
             egress: Vec::new(),
             dns: Vec::new(),
         },
