@@ -1,5 +1,5 @@
 //! The pod networks of two nodes with distinct pools and routes to each other's: their guests reach each other directly, each
-//! under its own address.
+//! under its own address. Each guest is told of the route to the other's pool beside its default route.
 
 #![forbid(unsafe_code)]
 
@@ -57,7 +57,8 @@ impl<'n> NodeWithGuest<'n> {
         let (index, other_index) = (usize::from(number) - 1, usize::from(other_number) - 1);
         let (own6, other6) = (POOLS6[index], POOLS6[other_index]);
         let setting = format!(
-            "\n[pod_network]\ncidr = \"{own}\"\ncidr6 = \"{own6}\"\nnon_masquerade_cidrs = [\"{other}\", \"{other6}\"]\n"
+            "\n[pod_network]\ncidr = \"{own}\"\ncidr6 = \"{own6}\"\nnon_masquerade_cidrs = [\"{other}\", \"{other6}\"]\n\
+             routes = [\"{other}\", \"{other6}\"]\n"
         );
         node.sh(&format!("printf '%s' '{setting}' >>{CONFIG}"))?;
         Network::bring_up(node, number)?;
@@ -90,7 +91,23 @@ impl<'n> NodeWithGuest<'n> {
         // Its busybox has no client of DHCPv6; a router it hears of by itself.
         place.ask("ip addr add fd10:0:2::2/120 dev eth0")?;
         place.ask("until ip -6 route | grep ^default; do usleep 100000; done")?;
+        place.has_routes(other, other6)?;
         Ok(place)
+    }
+
+    /// The guest has the routes that it is told of, by its gateway, and the default routes too.
+    fn has_routes(&mut self, other: &str, other6: &str) -> anyhow::Result<()> {
+        let routes = self.ask("ip route")?;
+        for wanted in [other, "default"] {
+            let wanted = format!("{wanted} via 10.0.2.1 dev eth0");
+            ensure!(routes.contains(&wanted), "{wanted} is not in {routes}");
+        }
+        let routes = self.ask("ip -6 route")?;
+        for wanted in [other6, "default"] {
+            let wanted = format!("{wanted} via fe80::");
+            ensure!(routes.contains(&wanted), "{wanted} is not in {routes}");
+        }
+        Ok(())
     }
 
     /// What the guest says to a command.
