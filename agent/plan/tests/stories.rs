@@ -300,6 +300,32 @@ fn a_stubborn_guest_is_deleted_by_button_then_command_then_signal() {
 }
 
 #[test]
+fn a_vmm_that_got_its_order_late_has_its_time_to_end() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.wanted.deletion = Some(Deletion {
+        requested_at: story.now,
+        grace: Millis(0),
+    });
+    let planned = plan(&story.wanted, &story.record, &story.seen, story.now);
+    let [stop @ Action::StopVmm { .. }] = &planned.actions[..] else {
+        panic!("{:?}", planned.actions);
+    };
+    // Others ended before it for so long.
+    story.wait(60);
+    let (record, _) = complete(&planned.record, stop, &done(stop), story.now);
+    story.record = record;
+    let is_killed = |story: &Story| {
+        let planned = plan(&story.wanted, &story.record, &story.seen, story.now);
+        matches!(planned.actions[..], [Action::KillVmm { .. }])
+    };
+    story.wait(4);
+    assert!(!is_killed(&story));
+    story.wait(1);
+    assert!(is_killed(&story));
+}
+
+#[test]
 fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
     let mut story = Story::new();
     let fails = |verdict| {

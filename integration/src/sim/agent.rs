@@ -148,6 +148,9 @@ fn forget_the_new(record: &mut Record) {
     record.report.deletion = None;
     record.report.operation = None;
     record.report.links_down = None;
+    if let Some(stop) = &mut record.report.stop {
+        stop.ordered_at = None;
+    }
 }
 
 /// As the ledger has it.

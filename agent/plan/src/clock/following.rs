@@ -62,7 +62,9 @@ impl Record {
         let report = &mut self.report;
         let stop = report.stop.as_mut().into_iter().flat_map(|stop| {
             let since = std::iter::once(&mut stop.since);
-            since.chain(stop.hard_since.as_mut())
+            since
+                .chain(stop.hard_since.as_mut())
+                .chain(stop.ordered_at.as_mut())
         });
         let launch = self.launches.present_mut();
         let end = report.end.as_mut();
@@ -132,6 +134,7 @@ mod tests {
             since: WALL,
             pressed_at: Some(WALL),
             hard_since: None,
+            ordered_at: None,
             resumed_at: None,
         });
         record

@@ -71,6 +71,9 @@ fn succeed(
             was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
         }
         (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.report.end.is_none() => {
+            if let (Action::StopVmm { .. }, Some(stop)) = (action, &mut record.report.stop) {
+                stop.ordered_at.get_or_insert(now);
+            }
             Some(normal("Deleted", "Signaled Deletion"))
         }
         _ => None,

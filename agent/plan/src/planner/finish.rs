@@ -134,6 +134,7 @@ impl Draft<'_> {
             since: begun,
             pressed_at: None,
             hard_since: None,
+            ordered_at: None,
             resumed_at: None,
         });
         // The clock was set back: the grace period begins again rather than never to end.
@@ -156,7 +157,9 @@ impl Draft<'_> {
         let since = self.plan.record.report.stop.as_mut().map_or(now, |stop| {
             let since = *stop.hard_since.get_or_insert(now);
             stop.hard_since = Some(if since > now { now } else { since });
-            since
+            // A VMM that got its order late has no less time to end by it.
+            let ordered_at = stop.ordered_at.filter(|at| *at <= now);
+            ordered_at.map_or(since, |at| since.max(at))
         });
         if now >= since.plus(REAP_AFTER) {
             self.plan.actions.push(Action::KillVmm {

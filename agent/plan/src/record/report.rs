@@ -119,8 +119,11 @@ pub struct StopProgress {
     pub since: Timestamp,
     /// When the power button was pressed, if the press was carried out.
     pub pressed_at: Option<Timestamp>,
-    /// When the VMM first got the order to stop at once.
+    /// When the VMM was to be stopped at once for the first time.
     pub hard_since: Option<Timestamp>,
+    /// When it took that order, which waits while many other VMMs end.
+    #[serde(default)]
+    pub ordered_at: Option<Timestamp>,
     /// When a paused guest was let go on, so that it can shut itself down.
     #[serde(default)]
     pub resumed_at: Option<Timestamp>,
