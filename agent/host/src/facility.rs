@@ -71,7 +71,7 @@ pub trait Host: ImageStore {
 
     /// Carries out one action. Carrying out an action again is success. An action of an incarnation
     /// older than one already seen for this uid is refused with [`agent_plan::FailureClass::Retry`] and the reason
-    /// `Fenced`.
+    /// `Fenced`. [`Action::StopVmm`] and [`Action::KillVmm`] wait for their turn while many other VMMs end.
     ///
     /// Dropping the future of an operation cancels it: nothing is made for the VMI any more that a later
     /// [`Action::Release`] would not find, though a thread may still wait for a file system.

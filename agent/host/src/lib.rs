@@ -13,6 +13,7 @@ mod dialer;
 pub mod disk_images;
 mod disks;
 mod doctor;
+mod ends;
 mod facility;
 mod failure;
 mod firmware;

@@ -32,6 +32,7 @@ use crate::beneath::AllowedPaths;
 use crate::config::LinuxHostConfig;
 use crate::container_disks::{ContainerDisks, Importer, MakingTurns};
 use crate::dialer::Dialer;
+use crate::ends::EndTurns;
 use crate::facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
     ReachedPhase, VerbError, Wake,
@@ -60,6 +61,8 @@ pub struct LinuxHost {
     container_disks: Arc<ContainerDisks>,
     sandbox: Arc<Sandbox>,
     memory: Mutex<Memory>,
+    /// Turns of VMMs that the agent ends.
+    ends: EndTurns,
     dialer: Dialer,
     /// Answers guests of the pod network that ask for their addresses.
     responder: Arc<Responder>,
@@ -201,6 +204,7 @@ impl LinuxHost {
                 users,
                 vmis: HashMap::new(),
             }),
+            ends: EndTurns::default(),
             dialer,
             responder: Arc::new(Responder::new(
                 config.helper_program.clone(),

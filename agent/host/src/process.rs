@@ -67,23 +67,9 @@ pub(crate) fn liveness(identity: &VmmIdentity) -> io::Result<Liveness> {
     })
 }
 
-/// Kills exactly this process. That it is gone already is success.
-///
-/// The pidfd is opened before the identity is compared, so that the signal cannot reach a process
-/// that got the pid in between.
-pub(crate) fn kill(identity: &VmmIdentity) -> io::Result<()> {
-    let Some(pid) = i32::try_from(identity.pid).ok().and_then(Pid::from_raw) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no pid"));
-    };
-    let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => pidfd,
-        Err(rustix::io::Errno::SRCH) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    if liveness(identity)? == Liveness::Dead {
-        return Ok(());
-    }
-    match pidfd_send_signal(&pidfd, Signal::KILL) {
+/// Kills a process. That it is gone already is success. Whoever kills a VMM takes its turn first ([`crate::ends`]).
+pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
+    match pidfd_send_signal(process, Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -99,7 +85,7 @@ pub(crate) fn pidfd_of(identity: &VmmIdentity) -> io::Result<Option<OwnedFd>> {
         Err(rustix::io::Errno::SRCH) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    // With the descriptor open the number cannot become another's.
+    // With the descriptor open the number cannot become another's, and a signal reaches no other.
     Ok((liveness(identity)? == Liveness::Alive).then_some(pidfd))
 }
 
@@ -260,14 +246,16 @@ mod tests {
         let identity = identify(child.id()).unwrap().unwrap();
         let mut other = identity.clone();
         other.start_time_ticks += 1;
-        kill(&other).unwrap();
+        assert!(pidfd_of(&other).unwrap().is_none());
         assert_eq!(liveness(&identity).unwrap(), Liveness::Alive);
-        kill(&identity).unwrap();
+        let process = pidfd_of(&identity).unwrap().unwrap();
+        kill(&process).unwrap();
         // A zombie until it is waited for, and dead nevertheless.
         while liveness(&identity).unwrap() == Liveness::Alive {
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        kill(&identity).unwrap();
+        kill(&process).unwrap();
+        assert!(pidfd_of(&identity).unwrap().is_none());
     }
 }

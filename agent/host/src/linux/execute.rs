@@ -1,14 +1,13 @@
 //! Carrying out one action.
 
 use agent_domain::{PciAddress, Vmi};
-use agent_plan::{Action, Completed, Failure, Record, Timestamp};
+use agent_plan::{Action, Completed, Failure, Record, Timestamp, VmmIdentity};
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
 use crate::control::{Connection, ControlError, Deadlines, SocketDir};
 use crate::failure::{chain, fatal, retry};
 use crate::layout::PathUid;
-use crate::process;
 
 /// Reason of a failure that says nothing about whether the VMM lives.
 const NO_ANSWER: &str = "VmmDidNotAnswer";
@@ -75,7 +74,7 @@ impl LinuxHost {
                 incarnation,
                 reason,
             } => self.stop_vmm(&uid, *incarnation, reason).await,
-            Action::KillVmm { identity, .. } => process::kill(identity).map_err(|error| {
+            Action::KillVmm { identity, .. } => self.ends.kill(identity).await.map_err(|error| {
                 let message = format!("the VMM (pid {}) cannot be killed: {error}", identity.pid);
                 retry("KillFailed", message)
             }),
@@ -114,14 +113,25 @@ impl LinuxHost {
         uid: &PathUid,
         incarnation: u64,
     ) -> Result<Connection, Failure> {
-        // Looking compares the identity of the process; the connection is made after it.
+        self.identity_of(uid, incarnation).await?;
+        self.open_control(uid, incarnation).await
+    }
+
+    /// Who the VMM of an incarnation is, if it lives.
+    pub(super) async fn identity_of(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+    ) -> Result<VmmIdentity, Failure> {
         let vmm = self
             .living_vmm(uid, incarnation, Timestamp::default())
             .await
             .map_err(|why| retry("VmmUnknown", why))?;
-        if vmm.is_none() {
-            return Err(vmm_gone());
-        }
+        vmm.map(|vmm| vmm.identity).ok_or_else(vmm_gone)
+    }
+
+    /// A connection to the VMM of an incarnation, which was just identified.
+    async fn open_control(&self, uid: &PathUid, incarnation: u64) -> Result<Connection, Failure> {
         let dir = self.layout.run_of_vmm(uid, incarnation);
         let socket = SocketDir::open(&dir)
             .map_err(|error| retry("VmmUnknown", format!("{}: {error}", dir.display())))?;
@@ -135,7 +145,16 @@ impl LinuxHost {
     }
 
     async fn ask(&self, uid: &PathUid, incarnation: u64, kind: Kind) -> Result<(), Failure> {
-        let mut connection = self.connect(uid, incarnation).await?;
+        let connection = self.connect(uid, incarnation).await?;
+        self.ask_over(connection, (uid, incarnation), kind).await
+    }
+
+    async fn ask_over(
+        &self,
+        mut connection: Connection,
+        (uid, incarnation): (&PathUid, u64),
+        kind: Kind,
+    ) -> Result<(), Failure> {
         match connection.request(kind, &[]).await {
             Ok(_) => Ok(()),
             Err(error) => {
@@ -157,15 +176,34 @@ impl LinuxHost {
         }
     }
 
-    /// Ends the guest. That its VMM is gone already is success.
+    /// Ends the guest when it is its turn. That its VMM is gone already is success.
     async fn stop_vmm(&self, uid: &PathUid, incarnation: u64, reason: &str) -> Result<(), Failure> {
         let stop = Kind::Stop(v1::Stop {
             reason: reason.to_owned(),
         });
-        match self.ask(uid, incarnation, stop).await {
+        match self.ask_in_turn(uid, incarnation, stop).await {
             Err(failure) if failure.reason == "VmmGone" => Ok(()),
             result => result,
         }
+    }
+
+    /// Asks for what ends the VMM. The turn is taken before the connection is made: a VMM has few, and this one may wait.
+    async fn ask_in_turn(
+        &self,
+        uid: &PathUid,
+        incarnation: u64,
+        kind: Kind,
+    ) -> Result<(), Failure> {
+        let identity = self.identity_of(uid, incarnation).await?;
+        let turn = self.ends.take(&identity).await.map_err(|error| {
+            let message = format!("the VMM (pid {}) cannot be followed: {error}", identity.pid);
+            retry("StopFailed", message)
+        })?;
+        if turn.is_none() {
+            return Err(vmm_gone());
+        }
+        let connection = self.open_control(uid, incarnation).await?;
+        self.ask_over(connection, (uid, incarnation), kind).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use agent_dhcp::{Guest, Lease4, Lease6};
 use agent_domain::{GuestNetwork, Interface, MacAddress, PodBinding, PodInterface, Vmi};
-use agent_plan::{Failure, PodAddress, Record, Timestamp, VmmIdentity};
+use agent_plan::{Failure, PodAddress, Record, VmmIdentity};
 
 use super::LinuxHost;
 use crate::facility::Wake;
@@ -248,17 +248,6 @@ impl LinuxHost {
         let (namespace, _vmm) = namespace_of(identity.ok_or("it has no VMM")?)?;
         let alone = pod::speaks_ipv6_alone((namespace, pod::TAP), v4.address, v6.address).await;
         Ok(alone.map_err(error)?.then_some(address))
-    }
-
-    async fn identity_of(&self, uid: &PathUid, incarnation: u64) -> Result<VmmIdentity, Failure> {
-        let vmm = self
-            .living_vmm(uid, incarnation, Timestamp::default())
-            .await;
-        match vmm {
-            Ok(Some(vmm)) => Ok(vmm.identity),
-            Ok(None) => Err(retry("VmmGone", "the VMM has ended")),
-            Err(why) => Err(retry("VmmUnknown", why)),
-        }
     }
 
     /// Has the guest of a VMM be answered: by a new agent, or after the server that did it has ended.

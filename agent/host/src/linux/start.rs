@@ -96,7 +96,7 @@ impl LinuxHost {
 
     /// Ends a VMM that was started just now. It has no configuration yet, so there is nothing to lose.
     async fn give_up(&self, identity: &VmmIdentity, name: &str) {
-        if let Err(error) = process::kill(identity) {
+        if let Err(error) = self.ends.kill(identity).await {
             tracing::warn!(name, %error, "a VMM that did not start cannot be ended");
         }
         self.remove_home(name).await;
