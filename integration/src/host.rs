@@ -4,13 +4,14 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
 use crate::commands::{Channel, Commands};
-use crate::process::Bound;
 use crate::{artifacts, tools};
 
 /// What is copied into a corner.
@@ -32,12 +33,38 @@ const PROGRAMS: &[&str] = &[
     "kvmctl",
 ];
 
-/// The corner. Dropping it kills everything that runs in it.
+/// How long a corner may take to end: VMMs of a thousand guests, of which no batch ends by itself.
+const LONGEST_END: Duration = Duration::from_secs(400);
+
+/// The corner. Dropping it kills everything that runs in it: agents first, then VMMs a few at a time ([`crate::batches`]), then
+/// the rest. The same happens when this process is killed, because the corner's `node-agent` then reads the end of its channel.
 #[derive(Debug)]
 pub struct Host {
     channel: Channel,
-    process: Bound,
+    first: First,
     directory: tempfile::TempDir,
+}
+
+/// The first process of a corner, as this one sees it. Everything in the corner ends with it.
+#[derive(Debug)]
+struct First(Child);
+
+impl First {
+    /// Waits until it has ended by itself, or for so long.
+    fn wait(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        // Both fail only when it was already waited for, which is what is wanted.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
 }
 
 impl Host {
@@ -74,20 +101,23 @@ impl Host {
             "sh",
             "-c",
             &init,
-        ]
-        .map(str::to_owned);
+        ];
         let path = std::env::var("PATH").unwrap_or_default();
-        let process = Bound::start("unshare", &arguments, |command| {
-            command
-                .env("PROGRAMS", programs.join(" "))
-                .env("PATH", format!("/run/bin:{path}:/usr/sbin:/sbin"))
-                .stdin(OwnedFd::from(theirs));
-        })?;
+        let first = Command::new("unshare")
+            .args(arguments)
+            .env("PROGRAMS", programs.join(" "))
+            .env("PATH", format!("/run/bin:{path}:/usr/sbin:/sbin"))
+            .stdin(OwnedFd::from(theirs))
+            // Ctrl-C is for this process, whose end the corner sees.
+            .process_group(0)
+            .spawn()
+            .context("unshare cannot be started")?;
+        let first = First(first);
         let channel = Channel::over(ours, Duration::from_secs(20), &mut || Ok(()))
             .context("a corner of this machine with namespaces of its own")?;
         Ok(Self {
             channel,
-            process,
+            first,
             directory,
         })
     }
@@ -101,7 +131,7 @@ impl Host {
     /// A file of the corner, as this process reaches it.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root{inside}", self.process.id()))
+        PathBuf::from(format!("/proc/{}/root{inside}", self.first.0.id()))
     }
 }
 
@@ -113,7 +143,8 @@ impl Commands for Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.process.kill();
+        self.channel.close();
+        self.first.wait(LONGEST_END);
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod agent;
 pub mod artifacts;
 pub mod authority;
+pub mod batches;
 pub mod cache;
 pub mod commands;
 pub mod counter;

@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use integration::batches;
 use integration::wire::{Frame, Kind, Outcome, PORT, Request};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -50,6 +51,9 @@ fn main() -> io::Result<()> {
     loop {
         let Ok(frame) = Frame::read(&mut reader) else {
             if inherited {
+                // Whoever made the corner is gone, or wants it to go. With the first process of the corner everything in it
+                // ends at once, so what must not do that ends before.
+                batches::end_agents_and_vmms();
                 return Ok(());
             }
             // While nobody is connected on the host, reads end at once.

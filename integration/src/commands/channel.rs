@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::BufReader;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -99,6 +100,13 @@ impl Channel {
                 std::thread::sleep(WAKE_INTERVAL);
             }
         });
+    }
+
+    /// Ends the channel: the other side reads that nothing more comes, and sessions end with an error.
+    pub(crate) fn close(&self) {
+        let stream = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        // Fails when the other side has closed it.
+        stream.shutdown(Shutdown::Both).ok();
     }
 
     /// Starts a program; `timeout` is kept by the other side.
