@@ -18,8 +18,8 @@ pub enum PathUse {
         /// The guest can only read it.
         read_only: bool,
     },
-    /// A directory with kernels and initrds, or an OCI image layout.
-    Boot,
+    /// What is read of an image: a directory with kernels and initrds or with a disk, an OCI image layout, an archive.
+    Image,
 }
 
 impl PathUse {
@@ -264,14 +264,14 @@ impl PathRules {
     fn roots_for(&self, wanted: PathUse) -> &[PathBuf] {
         match wanted {
             PathUse::Disk { .. } => &self.disks,
-            PathUse::Boot => &self.boot,
+            PathUse::Image => &self.boot,
         }
     }
 
     fn own_dir_of(&self, namespace: &str, path: &Path, wanted: PathUse) -> Option<PathBuf> {
         // A disk is in the directory; an image may be the directory itself.
         let fits = |own: &PathBuf| {
-            path.starts_with(own) && (wanted == PathUse::Boot || path != own.as_path())
+            path.starts_with(own) && (wanted == PathUse::Image || path != own.as_path())
         };
         self.roots_for(wanted)
             .iter()
@@ -295,7 +295,7 @@ impl PathRules {
 /// A file that is granted by itself is opened beneath the directory that it is in; what is booted from is
 /// a directory.
 fn beneath(grant: &PathGrant, path: &Path, wanted: PathUse) -> PathBuf {
-    let dir = if grant.path == path && wanted != PathUse::Boot {
+    let dir = if grant.path == path && wanted != PathUse::Image {
         path.parent().unwrap_or(path)
     } else {
         &grant.path

@@ -134,9 +134,9 @@ impl AllowedPaths {
         Ok(file)
     }
 
-    /// Opens an archive with an image, for reading.
-    pub(crate) fn open_boot_file(&self, path: &Path) -> Result<File, BeneathError> {
-        let root = self.root_of(path, PathUse::Boot)?;
+    /// Opens a file that holds an image or a part of one, such as an archive, for reading.
+    pub(crate) fn open_image_file(&self, path: &Path) -> Result<File, BeneathError> {
+        let root = self.root_of(path, PathUse::Image)?;
         let opened = root.opened()?;
         let relative = root.relative(path)?;
         let file = open_below(&opened, relative, Wanted::RegularFile, Access::Read)?;
@@ -144,9 +144,9 @@ impl AllowedPaths {
         Ok(file)
     }
 
-    /// Opens a directory that holds kernels, initrds or an image layout.
-    pub(crate) fn open_boot_dir(&self, path: &Path) -> Result<BeneathDir, BeneathError> {
-        let root = self.root_of(path, PathUse::Boot)?;
+    /// Opens a directory that holds kernels and initrds, a disk, or an image layout.
+    pub(crate) fn open_image_dir(&self, path: &Path) -> Result<BeneathDir, BeneathError> {
+        let root = self.root_of(path, PathUse::Image)?;
         let opened = root.opened()?;
         let relative = root.relative(path)?;
         let dir = open_below(&opened, relative, Wanted::Directory, Access::Read)?;
@@ -310,7 +310,7 @@ impl BeneathDir {
         if rules.holds_roots(&self.place) {
             // Directories of other namespaces lie in it, too.
             rules
-                .judge(namespace, &place, PathUse::Boot)
+                .judge(namespace, &place, PathUse::Image)
                 .map_err(|refusal| self.allowed.not_allowed(&path, &refusal))?;
         }
         self.allowed.check_place(&place, &path)?;

@@ -265,11 +265,11 @@ impl DiskOpener {
             (opened, _) => opened,
         };
         let file = opened.map_err(|source| not_opened(disk, source))?;
-        let is_of_another = || match Device::of(&file)? {
-            Some(device) => claims::is_of_another(device, &self.allowed, path),
+        let device_is_of_another = || match Device::of(&file)? {
+            Some(device) => claims::device_is_of_another(device, &self.allowed, path),
             None => Ok(false),
         };
-        match is_of_another() {
+        match device_is_of_another() {
             Ok(false) => Ok(file),
             Ok(true) => Err(not_opened(disk, self.allowed.of_another(path))),
             Err(error) => Err(io_error(disk, path, "looked at", error)),

@@ -1,4 +1,5 @@
-//! I/O ports and fixed memory ranges: from an exit to a device.
+//! I/O ports, and memory of ECAM, firmware and BARs: from an exit to a device. Devices at fixed addresses of memory have no
+//! table yet.
 
 use std::sync::{Arc, PoisonError};
 

@@ -102,15 +102,15 @@ fn what_stored_vmis_name_stays_theirs_and_the_rest_goes_to_the_default_namespace
     assert!(may("a", "disks/a.img", WRITE) && !may("default", "disks/a.img", WRITE));
     assert!(may("shop", "disks/shop/web.img", WRITE) && !may("a", "disks/shop/web.img", WRITE));
     for namespace in ["a", "shop"] {
-        assert!(may(namespace, "images/debian", PathUse::Boot));
-        assert!(!may(namespace, "images/other", PathUse::Boot));
+        assert!(may(namespace, "images/debian", PathUse::Image));
+        assert!(!may(namespace, "images/other", PathUse::Image));
         assert!(!may(namespace, "disks/free.img", WRITE));
         assert!(!may(namespace, "disks/shop/old.img", WRITE));
     }
     for path in ["disks/free.img", "disks/shop/old.img"] {
         assert!(may("default", path, WRITE), "{path}");
     }
-    assert!(may("default", "images/other", PathUse::Boot));
+    assert!(may("default", "images/other", PathUse::Image));
     // New files belong where the directory says.
     assert!(
         may("shop", "disks/shop/new.img", WRITE) && !may("default", "disks/shop/new.img", WRITE)
@@ -131,7 +131,7 @@ fn a_disk_with_the_name_of_its_namespace_is_no_directory_of_it() {
         rules.judge(namespace, &fixture.at(path), wanted).is_ok()
     };
     assert!(may("web", "disks/web", WRITE) && !may("default", "disks/web", WRITE));
-    assert!(may("web", "images/web", PathUse::Boot));
+    assert!(may("web", "images/web", PathUse::Image));
     assert!(may("default", "disks/default", WRITE));
 }
 
@@ -148,7 +148,7 @@ fn an_image_that_is_a_directory_of_the_configuration_itself_stays_one_and_takes_
     rules.records = std::sync::Arc::new(records);
     let may = |namespace: &str, path: &str| {
         rules
-            .judge(namespace, &fixture.at(path), PathUse::Boot)
+            .judge(namespace, &fixture.at(path), PathUse::Image)
             .is_ok()
     };
     assert!(may("shop", "images") && may("shop", "images/vmlinuz"));

@@ -123,7 +123,7 @@ pub(super) fn image_location(
     review: &mut Review<'_>,
 ) -> Option<ImageLocation> {
     if let Some(path) = text.strip_prefix("dir:") {
-        return host_path(field, path, PathUse::Boot, review).map(ImageLocation::Directory);
+        return host_path(field, path, PathUse::Image, review).map(ImageLocation::Directory);
     }
     if let Some(rest) = text.strip_prefix("oci:") {
         let (path, reference) = path_and_reference(field, (text, rest), review)?;
@@ -159,6 +159,6 @@ pub(super) fn path_and_reference(
         );
         return None;
     }
-    let path = host_path(field, path, PathUse::Boot, review)?;
+    let path = host_path(field, path, PathUse::Image, review)?;
     Some((path, reference.map(str::to_owned)))
 }

@@ -72,7 +72,7 @@ pub(super) fn judge(field: &str, text: &str, review: &mut Review<'_>) -> Option<
         }
         Transport::Layout => image_location(field, text, review).map(ContainerImage::Layout),
         Transport::Directory(path) => {
-            host_path(field, path, PathUse::Boot, review).map(ContainerImage::Directory)
+            host_path(field, path, PathUse::Image, review).map(ContainerImage::Directory)
         }
         Transport::Archive { is_docker, rest } => {
             let (path, reference) = path_and_reference(field, (text, rest), review)?;

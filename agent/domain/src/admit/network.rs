@@ -429,7 +429,7 @@ fn check_model(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     }
 }
 
-/// The MAC address. Only an interface that is refused for its name has none.
+/// The MAC address. Defaults have filled it in, but for an interface that is refused for its name. `None`: it is refused.
 fn mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) -> Option<MacAddress> {
     if interface.mac_address.is_empty() {
         return None;

@@ -57,7 +57,7 @@ fn a_namespace_has_the_directory_of_its_name_in_each_root_and_no_other() {
         "/disks/a"
     );
     assert_eq!(
-        judge(&rules, "a", "/images/a", PathUse::Boot).unwrap(),
+        judge(&rules, "a", "/images/a", PathUse::Image).unwrap(),
         "/images/a"
     );
     for path in [
@@ -73,7 +73,7 @@ fn a_namespace_has_the_directory_of_its_name_in_each_root_and_no_other() {
     }
     for path in ["/disks/a", "/images", "/images/b", "/images/b/debian"] {
         assert!(
-            is_refused(&judge(&rules, "a", path, PathUse::Boot)),
+            is_refused(&judge(&rules, "a", path, PathUse::Image)),
             "{path}"
         );
     }
@@ -89,11 +89,11 @@ fn a_grant_is_for_the_namespaces_that_it_names_and_a_star_for_reading() {
         "/golden"
     );
     assert_eq!(
-        judge(&rules, "c", "/golden/debian", PathUse::Boot).unwrap(),
+        judge(&rules, "c", "/golden/debian", PathUse::Image).unwrap(),
         "/golden"
     );
     assert_eq!(
-        judge(&rules, "c", "/golden", PathUse::Boot).unwrap(),
+        judge(&rules, "c", "/golden", PathUse::Image).unwrap(),
         "/golden"
     );
     assert_eq!(
@@ -107,7 +107,7 @@ fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path
     let record: (&str, &[&str], bool) = ("/srv/x.img", &["a"], true);
     let shared = rules(&[("/srv", &["a", "b"]), ("/srv", &["*"])], &[record]);
     assert_eq!(judge(&shared, "a", "/srv/x.img", WRITE).unwrap(), "/srv");
-    for wanted in [READ, WRITE, PathUse::Boot] {
+    for wanted in [READ, WRITE, PathUse::Image] {
         let answer = judge(&shared, "b", "/srv/x.img", wanted);
         assert_eq!(answer, Err(PathRefusal::OfAnother));
     }
@@ -170,15 +170,15 @@ fn of_two_paths_to_one_device_the_one_that_was_remembered_first_counts() {
 #[test]
 fn a_configured_directory_that_is_remembered_itself_says_nothing_of_what_is_in_it() {
     let rules = rules(&[], &[("/images", &["a"], false)]);
-    let boot = PathUse::Boot;
-    assert_eq!(judge(&rules, "a", "/images", boot).unwrap(), "/images");
-    assert!(is_refused(&judge(&rules, "a", "/images/b/debian", boot)));
+    let image = PathUse::Image;
+    assert_eq!(judge(&rules, "a", "/images", image).unwrap(), "/images");
+    assert!(is_refused(&judge(&rules, "a", "/images/b/debian", image)));
     assert_eq!(
-        judge(&rules, "b", "/images/b/debian", boot).unwrap(),
+        judge(&rules, "b", "/images/b/debian", image).unwrap(),
         "/images/b"
     );
     assert_eq!(
-        judge(&rules, "b", "/images", boot),
+        judge(&rules, "b", "/images", image),
         Err(PathRefusal::OfBefore)
     );
     assert!(rules.holds_roots(Path::new("/images")) && rules.holds_roots(Path::new("/")));
@@ -198,7 +198,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
         "/disks"
     );
     assert_eq!(
-        judge(&before, "b", "/images/debian", PathUse::Boot).unwrap(),
+        judge(&before, "b", "/images/debian", PathUse::Image).unwrap(),
         "/images"
     );
     // A directory that happens to have the name of a namespace is not handed to it.
@@ -212,11 +212,11 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
         judge(&before, "b", "/images/debian", WRITE),
         Err(PathRefusal::SharedForReading)
     );
-    let refused = judge(&before, "c", "/images/debian", PathUse::Boot);
+    let refused = judge(&before, "c", "/images/debian", PathUse::Image);
     assert_eq!(refused, Err(PathRefusal::OfBefore));
     let shared = rules(&[("/images", &["*"])], &records);
     assert_eq!(
-        judge(&shared, "c", "/images/debian", PathUse::Boot).unwrap(),
+        judge(&shared, "c", "/images/debian", PathUse::Image).unwrap(),
         "/images"
     );
     // What is remembered counts only below what the configuration still lists.

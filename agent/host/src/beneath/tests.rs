@@ -118,7 +118,7 @@ fn a_link_between_disks_leads_to_no_other_namespaces_disk() {
     let open = |rules: &PathRules, namespace| {
         let allowed = AllowedPaths::new(rules.clone(), namespace);
         let disk = allowed.open_disk(&srv.join("link"), false);
-        let boot = allowed.open_boot_dir(&srv).unwrap();
+        let boot = allowed.open_image_dir(&srv).unwrap();
         (disk, boot.open(Path::new("disk")))
     };
     assert!(matches!(open(&rules, "b"), (Ok(_), Ok(_))));
@@ -194,7 +194,7 @@ fn an_image_that_holds_directories_of_namespaces_does_not_lead_into_theirs() {
     rules.boot = rules.disks.clone();
     rules.records = Arc::new([images.clone(), images.join("vmlinuz")].map(record).into());
     let dir = AllowedPaths::new(rules, "a")
-        .open_boot_dir(&images)
+        .open_image_dir(&images)
         .unwrap();
     dir.open(Path::new("vmlinuz")).unwrap();
     dir.open(Path::new("a/sub/file")).unwrap();

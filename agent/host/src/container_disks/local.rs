@@ -91,7 +91,7 @@ pub(super) async fn open(
         }
         ContainerImage::Archive(archive) => {
             let path = archive.path.clone();
-            let opened = blocking(move || shared(allowed.open_boot_file(&path)?, &path));
+            let opened = blocking(move || shared(allowed.open_image_file(&path)?, &path));
             let file = work.during(name, opened).await?;
             // Only then, so that a file system that does not answer keeps no memory from others.
             let memory = helpers::READ_ARCHIVE.granted(Some(work)).await?;
@@ -112,7 +112,7 @@ fn open_directory(path: &Path, allowed: &AllowedPaths) -> Result<LocalImage, Ker
         location: location.clone(),
         message,
     };
-    let directory = allowed.open_boot_dir(path)?;
+    let directory = allowed.open_image_dir(path)?;
     let bytes = document(&directory, "manifest.json").map_err(|error| failed(error.to_string()))?;
     let manifest = ImageManifest::of_document(&bytes, LIMITS)
         .map_err(|error| failed(crate::failure::chain(&error)))?;

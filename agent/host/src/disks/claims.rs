@@ -18,7 +18,7 @@ use crate::work::mounts::mount_of;
 ///
 /// A path that leads nowhere at present is nobody's disk. Paths on file systems whose servers may not answer are not
 /// followed: others must be able to open their devices meanwhile.
-pub(super) fn is_of_another(
+pub(super) fn device_is_of_another(
     device: Device,
     allowed: &AllowedPaths,
     path: &Path,

@@ -56,7 +56,7 @@ pub(super) async fn find(
 
 fn find_in_directory(boot: &KernelBoot, allowed: &AllowedPaths) -> Result<BootFiles, KernelError> {
     let path = image_path(&boot.image);
-    let dir = allowed.open_boot_dir(path)?;
+    let dir = allowed.open_image_dir(path)?;
     let open = |file: &Path| shared(dir.open(file)?, &path.join(file));
     Ok(BootFiles {
         kernel: open(&boot.kernel_path)?,
@@ -73,7 +73,7 @@ pub(crate) fn open_layout(
         ImageLocation::OciLayout { reference, .. } => reference.as_deref(),
         ImageLocation::Directory(_) => None,
     };
-    let dir = allowed.open_boot_dir(image_path(image))?;
+    let dir = allowed.open_image_dir(image_path(image))?;
     let open = |file: &Path| dir.open(file).map_err(into_io);
     let manifest = ImageManifest::open(&open, reference, ARCHITECTURE, OciLimits::default())
         .map_err(|source| image_error(image, source))?;

@@ -423,7 +423,7 @@ mod tests {
         let allowed = crate::beneath::AllowedPaths::new(rules, "a");
         let image = OpenedImage {
             manifest: manifest.unwrap(),
-            dir: allowed.open_boot_dir(dir.path()).unwrap(),
+            dir: allowed.open_image_dir(dir.path()).unwrap(),
             path: dir.path().to_owned(),
             location: "oci:a".to_owned(),
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, ImageNews, PciAddresses, Record, Timestamp};
+use proto_vmm::MAX_DESCRIPTORS;
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -26,9 +27,6 @@ use crate::taps::{self, TapSpec};
 use crate::work::{Foreign, Work};
 
 const VHOST_NET: &str = "/dev/vhost-net";
-
-/// Most descriptors that go with one frame.
-const MAX_DESCRIPTORS: usize = 64;
 
 impl LinuxHost {
     /// Makes sure that what is booted can be had.

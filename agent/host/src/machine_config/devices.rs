@@ -122,6 +122,8 @@ fn blk<'a>(
         discard_granularity: None,
     });
     let errors = match options.errors {
+        // The VMM reports unless the message says otherwise. What a VMI without a policy has is not this: the agent's default is
+        // `Stop`, as KubeVirt's.
         DiskErrors::Report => v1::DiskErrorPolicy::Unspecified,
         DiskErrors::Ignore => v1::DiskErrorPolicy::Ignore,
         DiskErrors::Stop => v1::DiskErrorPolicy::Stop,

@@ -4,6 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_domain::{BootDevice, DiskCache};
 
+/// Descriptors that every VMM gets: KVM, exit record, console log, kernel or firmware, and the listener for the guest's agent.
+const ALWAYS_OPENED: usize = 5;
+
 /// What the host has opened for one VMM.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -33,9 +36,8 @@ impl Opened {
             OpenedBoot::Kernel { initrd, .. } => initrd.is_some(),
             OpenedBoot::Firmware { variables, .. } => variables.is_some(),
         };
-        // KVM, exit record, console log, kernel or firmware, guest agent.
         let bases = self.disks.iter().filter(|disk| disk.base.is_some()).count();
-        5 + usize::from(second) + self.disks.len() + bases + taps.sum::<usize>() + vsock
+        ALWAYS_OPENED + usize::from(second) + self.disks.len() + bases + taps.sum::<usize>() + vsock
     }
 }
 

@@ -75,9 +75,18 @@ fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
 /// The machine of a VMI; every descriptor is named once.
 fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
     let vmi = vmi(domain);
-    let mut addresses = PciAddresses::default();
-    addresses.complete(&PciDemand::of(&vmi));
     let opened = opened(&vmi, cache, vhost);
+    let (machine, descriptors) = assembled(&vmi, &opened);
+    assert_eq!(descriptors.len(), opened.descriptors());
+    assert_eq!(machine.vm_gen_id, [9; 16]);
+    let kernel = machine.kernel.as_ref();
+    assert!(kernel.is_none_or(|kernel| kernel.memory_mapped_pci));
+    machine
+}
+
+fn assembled<'a>(vmi: &Vmi, opened: &'a Opened) -> (v1::MachineConfig, Vec<BorrowedFd<'a>>) {
+    let mut addresses = PciAddresses::default();
+    addresses.complete(&PciDemand::of(vmi));
     let launch = Launch {
         incarnation: 3,
         addresses: &addresses,
@@ -89,12 +98,7 @@ fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
         memory_mapped_pci: true,
         debug_ports: DebugPorts::default(),
     };
-    let (machine, descriptors) = assemble(&vmi, launch, &opened, policy).unwrap();
-    assert_eq!(descriptors.len(), opened.descriptors());
-    assert_eq!(machine.vm_gen_id, [9; 16]);
-    let kernel = machine.kernel.as_ref();
-    assert!(kernel.is_none_or(|kernel| kernel.memory_mapped_pci));
-    machine
+    assemble(vmi, launch, opened, policy).unwrap()
 }
 
 fn kinds(machine: &v1::MachineConfig) -> impl Iterator<Item = &Kind> {
@@ -121,6 +125,34 @@ fn net(machine: &v1::MachineConfig) -> &v1::VirtioNet {
         _ => None,
     });
     found.unwrap()
+}
+
+#[test]
+fn what_was_opened_counts_as_many_descriptors_as_the_vmm_gets() {
+    let vmi = vmi(&json!({"devices": {
+        "autoattachVSOCK": true,
+        "networkInterfaceMultiqueue": true,
+        "interfaces": [{"name": "net", "bridge": {}}],
+    }}));
+    let mut opened = opened(&vmi, DiskCache::None, true);
+    opened.disks[0].base = Some(null());
+    for (initrd, variables) in [(None, None), (Some(null()), Some(null()))] {
+        let kernel = OpenedBoot::Kernel {
+            kernel: null(),
+            initrd,
+            cmdline: String::new(),
+        };
+        let firmware = OpenedBoot::Firmware {
+            code: null(),
+            variables,
+            order: Vec::new(),
+            serial: false,
+        };
+        for boot in [kernel, firmware] {
+            opened.boot = boot;
+            assert_eq!(assembled(&vmi, &opened).1.len(), opened.descriptors());
+        }
+    }
 }
 
 #[test]

@@ -322,7 +322,8 @@ pub struct DiskStats {
     pub flushes: ::core::option::Option<DiskCount>,
     #[prost(message, optional, tag = "5")]
     pub discards: ::core::option::Option<DiskCount>,
-    /// How often the host failed a request, one that is tried again later too.
+    /// How often the host failed a request, one that is tried again later too. Requests that fail because a sync has failed before
+    /// count likewise, though the host is not asked.
     #[prost(uint64, tag = "6")]
     pub host_errors: u64,
 }

@@ -26,7 +26,8 @@ pub struct DiskCounts {
     pub flushes: DiskCount,
     /// `VIRTIO_BLK_T_DISCARD`.
     pub discards: DiskCount,
-    /// How often the host failed a request, one that is tried again later too.
+    /// How often the host failed a request, one that is tried again later too. Requests that fail because a sync has failed
+    /// before count likewise, though the host is not asked.
     pub host_errors: u64,
 }
 
@@ -90,7 +91,7 @@ impl Counters {
         kind.time_ns.add(took_ns);
     }
 
-    /// The host failed a request.
+    /// The host failed a request, or had failed a sync before.
     pub(super) fn note_host_error(&self) {
         self.host_errors.add(1);
     }
