@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use agent_domain::{
     Admitted, Boot, ContainerImage, DiskSource, FieldError, ImageLocation, KernelBoot, PathRecord,
-    PathRecords, PathRefusal, PathRules, Rule, Vmi,
+    PathRecords, PathRules, Rule, Vmi,
 };
 use agent_host::KnownPaths;
 use agent_sources::{ApiError, Kind};
@@ -270,19 +270,17 @@ pub(crate) fn judge_claims(
         else {
             continue;
         };
-        let mut record = transaction.path_record(text)?.unwrap_or(PathRecord {
-            namespaces: BTreeSet::new(),
-            exclusive: false,
-            since: 0,
-        });
-        if record.exclusive && !record.namespaces.contains(namespace) {
+        let before = transaction.path_record(text)?;
+        let is_its_own = before
+            .as_ref()
+            .is_some_and(|record| record.exclusive && record.namespaces.contains(namespace));
+        let record = rules.claimed(namespace, path, before, transaction.next_version());
+        let record = record.map_err(|refusal| {
             // Accepted a moment ago, after this one had been judged.
-            let refusal = PathRefusal::OfAnother;
             let message = format!("{text:?} is {}", refusal.message(namespace));
-            let way_out = refusal.way_out(path, &rules.setting);
-            return Err(refused(name, message, way_out));
-        }
-        if !record.exclusive && transaction.paths_of(namespace)? + claimed.len() >= MAX_DISKS {
+            refused(name, message, refusal.way_out(path, &rules.setting))
+        })?;
+        if !is_its_own && transaction.paths_of(namespace)? + claimed.len() >= MAX_DISKS {
             let message = format!(
                 "{text:?} would be one of more than {MAX_DISKS} disks of namespace {namespace:?} outside of its \
                  own directories"
@@ -290,11 +288,6 @@ pub(crate) fn judge_claims(
             let way_out = "use its own directories".to_owned();
             return Err(refused(name, message, way_out));
         }
-        record.namespaces.insert(namespace.to_owned());
-        if !record.exclusive {
-            record.since = transaction.next_version();
-        }
-        record.exclusive = true;
         claimed.insert(path.clone(), record);
     }
     Ok(claimed)

@@ -52,7 +52,7 @@ impl PathGrant {
 pub struct PathRecord {
     /// The namespaces that may go on using it.
     pub namespaces: BTreeSet<String>,
-    /// A disk that guests write to: no other namespace may have it, unless the configuration grants
+    /// A disk that guests write to: a namespace that is not among these may have it only where the configuration grants it
     /// exactly this path.
     pub exclusive: bool,
     /// When it became exclusive, as a number that grows from one such disk to the next; 0 where that was not noted. Of two
@@ -60,8 +60,8 @@ pub struct PathRecord {
     pub since: u64,
 }
 
-/// Owners of paths, as the ledger has them. An entry applies to its path and to everything below it, unless a nearer entry is
-/// there. An entry of a configured directory (`paths.disks`, `paths.boot`) or of a parent of one applies to that path alone,
+/// Owners of paths, as the ledger has them. A record applies to its path and to everything below it, unless a nearer record is
+/// there. A record of a configured directory (`paths.disks`, `paths.boot`) or of a parent of one applies to that path alone,
 /// because the directories of all namespaces lie below it.
 pub type PathRecords = BTreeMap<PathBuf, PathRecord>;
 
@@ -97,9 +97,12 @@ pub enum PathRefusal {
 }
 
 impl PathRules {
-    /// The directory beneath which the path has to be opened, where the namespace may use it. The first of these decides: a grant
-    /// of exactly this path; the entry of the path; the namespace's own directory; a grant of a directory above it; a grant to
-    /// all namespaces, which is for reading.
+    /// The directory beneath which the path has to be opened, where the namespace may use it.
+    ///
+    /// A grant of exactly this path to the namespace comes first. Then the path's record decides if it names the namespace and the
+    /// path lies in what is still configured, or if the record is exclusive and does not name the namespace. Where there is no record,
+    /// the namespace's own directory is next. What none of these has decided is left to a grant of a directory above that names the
+    /// namespace, and at last to a grant to all namespaces, which is for reading.
     ///
     /// # Errors
     /// The path may not be used; the refusal says why.
@@ -109,8 +112,7 @@ impl PathRules {
         path: &Path,
         wanted: PathUse,
     ) -> Result<PathBuf, PathRefusal> {
-        let is_exact = |grant: &&PathGrant| grant.path == path && grant.names(namespace);
-        if let Some(grant) = self.grants.iter().find(is_exact) {
+        if let Some(grant) = self.exact_grant(namespace, path) {
             return Ok(beneath(grant, path, wanted));
         }
         let record = self.record_of(path);
@@ -155,8 +157,7 @@ impl PathRules {
     /// configured directories, where nothing says that this namespace has it.
     #[must_use]
     pub fn is_of_another(&self, namespace: &str, path: &Path) -> bool {
-        let mut grants = self.grants.iter();
-        if grants.any(|grant| grant.path == path && grant.names(namespace)) {
+        if self.exact_grant(namespace, path).is_some() {
             return false;
         }
         if let Some(record) = self.record_of(path) {
@@ -175,10 +176,7 @@ impl PathRules {
     /// to the same device as one of them. None where the operator gave it the path: granted exactly this one, or put it in the
     /// namespace's own directory, of which nothing is remembered.
     pub fn disks_before(&self, namespace: &str, path: &Path) -> impl Iterator<Item = &Path> {
-        let is_exact = |path: &Path| {
-            let mut grants = self.grants.iter();
-            grants.any(|grant| grant.path == path && grant.names(namespace))
-        };
+        let is_exact = |path: &Path| self.exact_grant(namespace, path).is_some();
         let is_own =
             |record: &&PathRecord| record.exclusive && record.namespaces.contains(namespace);
         let own = self.records.get(path).filter(is_own);
@@ -208,21 +206,68 @@ impl PathRules {
         claims
     }
 
-    /// Whether it has to be remembered whose disk this path is: others may reach it, too.
+    /// Whether it has to be remembered that this path is the namespace's disk once its guest writes there, because others may
+    /// reach it, too: by a grant of a directory above, as former owners, or as those in whose directory it lies.
+    ///
+    /// A grant of exactly this path to all namespaces shares the disk on purpose: nobody is to have it alone.
     #[must_use]
     pub fn is_contested(&self, namespace: &str, path: &Path) -> bool {
-        let is_known = self
-            .records
-            .get(path)
-            .is_some_and(|record| record.exclusive && record.namespaces.contains(namespace));
-        let is_exact = self.grants.iter().any(|grant| grant.path == path);
-        let is_covered = self
-            .grants
-            .iter()
-            .any(|grant| path.starts_with(&grant.path));
+        let is_exact = |namespace: &str| self.exact_grant(namespace, path).is_some();
+        let is_known = self.records.get(path).is_some_and(|record| {
+            let mut others = record.namespaces.iter().filter(|name| *name != namespace);
+            record.exclusive
+                && record.namespaces.contains(namespace)
+                && (!is_exact(namespace) || others.all(|name| is_exact(name)))
+        });
+        let is_for_all = |grant: &PathGrant| grant.path == path && grant.is_for_all();
+        if is_known || self.grants.iter().any(is_for_all) {
+            return false;
+        }
+        let is_below = |grant: &PathGrant| grant.path != path && path.starts_with(&grant.path);
+        if self.grants.iter().any(is_below) {
+            return true;
+        }
         let wanted = PathUse::Disk { read_only: false };
         let is_own = self.own_dir_of(namespace, path, wanted).is_some();
-        !is_known && !is_exact && (is_covered || !is_own)
+        if !is_exact(namespace) {
+            return !is_own;
+        }
+        let is_in_a_root = || self.roots().any(|root| path.starts_with(root));
+        self.record_of(path).is_some() || (!is_own && is_in_a_root())
+    }
+
+    /// The record of a disk once a VMI of the namespace is accepted with it as a disk to write to. `before` is what was remembered
+    /// of exactly this path, `since` a number greater than that of any record.
+    ///
+    /// Whom the configuration grants exactly this path takes it over: former owners keep it only if the path is granted to them
+    /// likewise. What goes before other paths to the same device still does.
+    ///
+    /// # Errors
+    /// [`PathRefusal::OfAnother`].
+    pub fn claimed(
+        &self,
+        namespace: &str,
+        path: &Path,
+        before: Option<PathRecord>,
+        since: u64,
+    ) -> Result<PathRecord, PathRefusal> {
+        let mut record = before.unwrap_or(PathRecord {
+            namespaces: BTreeSet::new(),
+            exclusive: false,
+            since: 0,
+        });
+        if self.exact_grant(namespace, path).is_some() {
+            let is_exact = |name: &String| self.exact_grant(name, path).is_some();
+            record.namespaces.retain(is_exact);
+        } else if record.exclusive && !record.namespaces.contains(namespace) {
+            return Err(PathRefusal::OfAnother);
+        }
+        record.namespaces.insert(namespace.to_owned());
+        if !record.exclusive {
+            record.since = since;
+        }
+        record.exclusive = true;
+        Ok(record)
     }
 
     /// All directories that paths may lie in, for those who make or show them.
@@ -242,6 +287,12 @@ impl PathRules {
         self.roots().any(|root| root.starts_with(dir))
     }
 
+    /// A grant of exactly this path that names the namespace. One to all namespaces is no word about somebody's disk.
+    fn exact_grant(&self, namespace: &str, path: &Path) -> Option<&PathGrant> {
+        let is_exact = |grant: &&PathGrant| grant.path == path && grant.names(namespace);
+        self.grants.iter().find(is_exact)
+    }
+
     fn record_of(&self, path: &Path) -> Option<&PathRecord> {
         let above = path.ancestors().skip(1);
         self.records.get(path).or_else(|| {
@@ -251,7 +302,7 @@ impl PathRules {
         })
     }
 
-    /// The configured directory that a remembered path lies in.
+    /// The configured directory that a path with a record lies in.
     fn root_of(&self, path: &Path) -> Option<&Path> {
         // What is granted may be a file.
         let grants = self.grants.iter().map(|grant| grant.path.as_path());

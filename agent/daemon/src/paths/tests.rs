@@ -1,6 +1,6 @@
 //! A ledger of an earlier release, and the paths that its VMIs name.
 
-use agent_domain::PathUse;
+use agent_domain::{PathRefusal, PathUse};
 use agent_plan::{Record, Timestamp};
 use agent_store::Limits;
 use proto_node::{Node, from_node};
@@ -68,6 +68,21 @@ impl Fixture {
                 transaction.put(&object::key(&object::vmi_ref(&metadata)), row)
             })
             .expect("stored");
+    }
+
+    /// Accepts a VMI of the namespace that writes to a disk.
+    fn claim(
+        &self,
+        rules: &PathRules,
+        namespace: &str,
+        disk: &Path,
+    ) -> Result<PathRecords, WriteError> {
+        self.ledger.write(|transaction| {
+            let written = [disk.to_owned()];
+            let claimed = judge_claims(transaction, rules, (namespace, "web"), &written)?;
+            claim(transaction, &claimed)?;
+            Ok(claimed)
+        })
     }
 
     /// The rules with what is remembered after an upgrade.
@@ -172,21 +187,10 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
     let fixture = Fixture::new();
     let path = fixture.at("srv/x.img");
     let mut rules = fixture.rules();
-    rules.grants = vec![agent_domain::PathGrant {
-        path: fixture.at("srv"),
-        namespaces: BTreeSet::from(["a".to_owned(), "b".to_owned()]),
-    }];
-    let claim_for = |namespace: &str| {
-        let written = std::slice::from_ref(&path);
-        fixture.ledger.write(|transaction| {
-            let claimed = judge_claims(transaction, &rules, (namespace, "web"), written)?;
-            claim(transaction, &claimed)?;
-            Ok::<_, WriteError>(claimed)
-        })
-    };
-    assert_eq!(claim_for("a").expect("is free").len(), 1);
+    rules.grants = vec![grant(fixture.at("srv"), &["a", "b"])];
+    assert_eq!(fixture.claim(&rules, "a", &path).expect("is free").len(), 1);
     // Both were judged before either was remembered: the second one hears of the first.
-    let refused = claim_for("b").expect_err("is a's");
+    let refused = fixture.claim(&rules, "b", &path).expect_err("is a's");
     let WriteError::Refused(ApiError::Invalid { errors, .. }) = refused else {
         panic!("{refused}");
     };
@@ -202,4 +206,27 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
         ..rules.clone()
     };
     assert_eq!(again.judge("b", &path, WRITE), Err(PathRefusal::OfAnother));
+}
+
+#[test]
+fn a_disk_changes_hands_when_whom_it_is_granted_exactly_is_accepted_with_it() {
+    let fixture = Fixture::new();
+    let path = fixture.at("srv/x.img");
+    let mut rules = fixture.rules();
+    rules.grants = vec![grant(fixture.at("srv"), &["a"])];
+    fixture.claim(&rules, "a", &path).expect("is free");
+    rules.grants.push(grant(path.clone(), &["b"]));
+    fixture.claim(&rules, "b", &path).expect("is handed over");
+    // Also to an agent that has not heard of it when it judges.
+    fixture.claim(&rules, "a", &path).expect_err("is b's");
+    rules.records = load(&fixture.ledger, &rules).expect("loaded").get();
+    assert_eq!(rules.judge("a", &path, WRITE), Err(PathRefusal::OfAnother));
+    rules.judge("b", &path, WRITE).expect("is b's");
+}
+
+fn grant(path: PathBuf, namespaces: &[&str]) -> agent_domain::PathGrant {
+    agent_domain::PathGrant {
+        path,
+        namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
+    }
 }

@@ -242,4 +242,96 @@ fn only_a_disk_that_others_could_reach_has_to_be_remembered() {
     assert!(!is_contested(&known, "/srv/x.img"));
     let exact = rules(&[("/srv/x.img", &["a", "b"])], &[]);
     assert!(!is_contested(&exact, "/srv/x.img"));
+    // Shared for reading on purpose.
+    let golden = rules(&[("/srv", &["a"]), ("/srv/x.img", &["*"])], &[]);
+    assert!(!is_contested(&golden, "/srv/x.img"));
+    let own = rules(&[("/disks/a/x.img", &["a"])], &[]);
+    assert!(!is_contested(&own, "/disks/a/x.img"));
+    let anothers = rules(&[("/disks/b/x.img", &["a"])], &[]);
+    assert!(is_contested(&anothers, "/disks/b/x.img"));
+}
+
+#[test]
+fn a_grant_of_a_directory_above_and_one_of_exactly_the_disk_compete_for_it() {
+    let below = rules(&[("/srv", &["b"]), ("/srv/x.img", &["a"])], &[]);
+    for namespace in ["a", "b"] {
+        assert!(below.is_contested(namespace, Path::new("/srv/x.img")));
+        judge(&below, namespace, "/srv/x.img", WRITE).unwrap();
+    }
+}
+
+/// The rules once a VMI of the namespace was accepted with the disk as one to write to.
+fn claim(rules: &mut PathRules, namespace: &str, path: &str) -> Result<u64, PathRefusal> {
+    let path = Path::new(path);
+    let since = 1 + rules
+        .records
+        .values()
+        .map(|record| record.since)
+        .max()
+        .unwrap_or(0);
+    if rules.is_contested(namespace, path) {
+        let before = rules.records.get(path).cloned();
+        let record = rules.claimed(namespace, path, before, since)?;
+        Arc::make_mut(&mut rules.records).insert(path.to_owned(), record);
+    }
+    Ok(rules.records.get(path).map_or(0, |record| record.since))
+}
+
+#[test]
+fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_owner_and_from_grants_above() {
+    let disk = "/srv/x.img";
+    let above: (&str, &[&str]) = ("/srv", &["a", "c"]);
+    let mut handed = rules(&[above], &[]);
+    let first = claim(&mut handed, "a", disk).unwrap();
+    assert_eq!(claim(&mut handed, "c", disk), Err(PathRefusal::OfAnother));
+    handed
+        .grants
+        .push(rules(&[(disk, &["b"])], &[]).grants.remove(0));
+    // Its owner goes on until the other one writes to it.
+    judge(&handed, "a", disk, WRITE).unwrap();
+    assert_eq!(claim(&mut handed, "b", disk), Ok(first));
+    assert!(!handed.is_contested("b", Path::new(disk)));
+    for namespace in ["a", "c"] {
+        for wanted in [READ, WRITE, PathUse::Image] {
+            let refused = judge(&handed, namespace, disk, wanted);
+            assert_eq!(refused, Err(PathRefusal::OfAnother), "{namespace}");
+        }
+        assert!(handed.is_of_another(namespace, Path::new(disk)));
+        assert!(handed.is_contested(namespace, Path::new(disk)));
+        let refused = claim(&mut handed, namespace, disk);
+        assert_eq!(refused, Err(PathRefusal::OfAnother));
+    }
+    judge(&handed, "b", disk, WRITE).unwrap();
+    // It stays so when the grant is gone again.
+    handed.grants.truncate(1);
+    judge(&handed, "b", disk, WRITE).unwrap();
+    assert_eq!(judge(&handed, "a", disk, READ), Err(PathRefusal::OfAnother));
+}
+
+#[test]
+fn a_disk_that_is_granted_exactly_to_several_serves_them_all_and_nobody_else() {
+    let disk = "/srv/x.img";
+    let mut shared = rules(&[("/srv", &["a", "c"]), (disk, &["a", "b"])], &[]);
+    for namespace in ["a", "b", "a"] {
+        claim(&mut shared, namespace, disk).unwrap();
+        judge(&shared, "a", disk, WRITE).unwrap();
+        judge(&shared, "b", disk, WRITE).unwrap();
+        assert_eq!(judge(&shared, "c", disk, READ), Err(PathRefusal::OfAnother));
+    }
+    let both = ["a", "b"].map(str::to_owned).into();
+    assert_eq!(shared.records[Path::new(disk)].namespaces, both);
+}
+
+#[test]
+fn a_disk_in_another_namespaces_directory_and_one_from_before_change_hands_likewise() {
+    let record: (&str, &[&str], bool) = ("/disks/old.img", &["default", "b"], true);
+    let grants: [(&str, &[&str]); 2] = [("/disks/a/x.img", &["b"]), ("/disks/old.img", &["b"])];
+    let mut rules = rules(&grants, &[record]);
+    judge(&rules, "a", "/disks/a/x.img", WRITE).unwrap();
+    judge(&rules, "default", "/disks/old.img", WRITE).unwrap();
+    for (former, disk) in [("a", "/disks/a/x.img"), ("default", "/disks/old.img")] {
+        claim(&mut rules, "b", disk).unwrap();
+        let refused = judge(&rules, former, disk, READ);
+        assert_eq!(refused, Err(PathRefusal::OfAnother), "{disk}");
+    }
 }

@@ -135,6 +135,33 @@ fn a_link_between_disks_leads_to_no_other_namespaces_disk() {
 }
 
 #[test]
+fn a_disk_that_was_handed_over_opens_for_its_new_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    std::fs::write(&disk, "b's").unwrap();
+    let grant = |path: &Path, namespace: &str| PathGrant {
+        path: path.to_owned(),
+        namespaces: [namespace.to_owned()].into(),
+    };
+    let mut rules = PathRules {
+        grants: vec![grant(dir.path(), "a"), grant(&disk, "b")],
+        ..PathRules::default()
+    };
+    let record = rules.claimed("a", &disk, None, 1).unwrap();
+    let record = rules.claimed("b", &disk, Some(record), 2).unwrap();
+    rules.records = Arc::new([(disk.clone(), record)].into());
+    let allowed = |namespace| AllowedPaths::new(rules.clone(), namespace);
+    allowed("b").open_disk(&disk, false).unwrap();
+    for read_only in [false, true] {
+        let refused = allowed("a").open_disk(&disk, read_only);
+        assert!(matches!(refused, Err(BeneathError::NotAllowed { .. })));
+    }
+    let image = allowed("a").open_image_dir(dir.path()).unwrap();
+    let refused = image.open(Path::new("disk"));
+    assert!(matches!(refused, Err(BeneathError::NotAllowed { .. })));
+}
+
+#[test]
 fn a_remembered_path_leads_into_no_other_namespaces_directory() {
     let fixture = Fixture::new();
     let images = fixture.dir.path().join("images");

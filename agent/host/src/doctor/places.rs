@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use agent_domain::{PathGrant, PathRules};
+use agent_domain::{EVERY_NAMESPACE, PathGrant, PathRules};
 use nix::sys::statvfs::statvfs;
 
 use super::finding::Finding;
@@ -167,10 +167,35 @@ pub(super) fn allowed_paths(rules: &PathRules) -> Vec<Finding> {
                 "grant a directory beside those of the namespaces",
             );
         }
+        if let Some((above, others)) = others_above(rules, grant) {
+            let above = above.display();
+            return Finding::warn(
+                CHECK,
+                format!(
+                    "paths.grants gives {path} to {namespaces}, and with {above} to {others}, too: those can use what no \
+                     guest of {namespaces} has written to yet"
+                ),
+                format!("name {others} there, too, or move it out of {above}"),
+            );
+        }
         Finding::ok(CHECK, format!("{path} is granted to {namespaces}"))
     };
     let roots = rules.roots().map(root);
     roots.chain(rules.grants.iter().map(grant)).collect()
+}
+
+/// A directory that a grant lies in, and the namespaces that have it by another grant and are not named by this one.
+fn others_above<'a>(rules: &'a PathRules, grant: &PathGrant) -> Option<(&'a Path, String)> {
+    if grant.namespaces.contains(EVERY_NAMESPACE) {
+        return None;
+    }
+    let within =
+        |above: &&PathGrant| above.path != grant.path && grant.path.starts_with(&above.path);
+    rules.grants.iter().filter(within).find_map(|above| {
+        let others = above.namespaces.difference(&grant.namespaces);
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        (!others.is_empty()).then(|| (above.path.as_path(), others.join(", ")))
+    })
 }
 
 #[cfg(test)]
@@ -200,6 +225,7 @@ mod tests {
         assert_ne!(found.health, Health::Fail, "{found:?}");
         assert!(found.message.contains("free"), "{found:?}");
     }
+
     #[test]
     fn a_grant_that_reaches_the_directories_of_all_namespaces_is_reported() {
         let dir = tempfile::tempdir().unwrap();
@@ -222,6 +248,33 @@ mod tests {
             let found = judge(path);
             assert_eq!(found.health, Health::Warn, "{found:?}");
             assert!(found.message.contains("shop"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_within_one_of_other_namespaces_is_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = dir.path().join("disk");
+        fs::write(&disk, "").unwrap();
+        let judge = |above: &[&str], exact: &[&str]| {
+            let grants = [(dir.path(), above), (disk.as_path(), exact)];
+            let grants = grants.map(|(path, namespaces)| PathGrant {
+                path: path.to_owned(),
+                namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
+            });
+            let rules = PathRules {
+                grants: grants.into(),
+                ..PathRules::default()
+            };
+            allowed_paths(&rules).pop().unwrap()
+        };
+        for above in [&["a", "shop"], &["*"][..]] {
+            let found = judge(above, &["shop"]);
+            assert_eq!(found.health, Health::Warn, "{found:?}");
+            assert!(found.message.contains(above[0]), "{found:?}");
+        }
+        for exact in [&["a", "shop"], &["*"][..]] {
+            assert_eq!(judge(&["a", "shop"], exact).health, Health::Ok);
         }
     }
 }
