@@ -1,5 +1,5 @@
-//! Files out of the layers of an image: found and decoded by a child without rights, kept by the
-//! manifest's digest and the path.
+//! Files out of the layers of an image: found and decoded by a child without rights, kept by the manifest's digest,
+//! the layout and the path.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -98,7 +98,9 @@ pub(crate) struct ExtractedFiles {
 impl ExtractedFiles {
     /// A file of an image, taken out if it was not before. Who no longer waits for it ends the child.
     ///
-    /// The manifest's digest and the path name the contents, so a file that is there is right.
+    /// The manifest's digest and the path name the contents, so a file that is there is right. The layout's directory is part of
+    /// the name, too: the file is given to those who may read a layout that once had all layers of the image. Whoever has the manifest of
+    /// another's image, and not its layers, does not get what was taken out of them.
     pub(super) async fn open(
         &self,
         image: &Arc<OpenedImage>,
@@ -109,6 +111,8 @@ impl ExtractedFiles {
 
         let key = Sha256::new()
             .chain_update(image.manifest.digest())
+            .chain_update([0])
+            .chain_update(image.path.as_os_str().as_encoded_bytes())
             .chain_update([0])
             .chain_update(path.as_os_str().as_encoded_bytes())
             .finalize();

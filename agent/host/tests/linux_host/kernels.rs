@@ -212,7 +212,11 @@ fn write_index(dir: &Path, layer: &Value) {
 
 /// The image of a VMI that boots from the layout.
 fn of_layout(dirs: &HostDirs) -> (&'static str, Value) {
-    let image = format!("oci:{}", dirs.images().join("layout").display());
+    at(&dirs.images().join("layout"))
+}
+
+fn at(layout: &Path) -> (&'static str, Value) {
+    let image = format!("oci:{}", layout.display());
     (
         "/spec/domain/firmware/kernelBoot/container/image",
         json!(image),
@@ -256,6 +260,13 @@ async fn layout() -> Outcome {
     execute(&host, &vmi, 1, Action::EnsureKernel).await.unwrap();
     assert!(std::fs::read(files.join(&name)).unwrap() == marked);
     assert_eq!(files_below(&files).len(), 1);
+
+    // Another layout that has the manifest and never had the layers.
+    let other = dirs.images().join("other");
+    std::fs::rename(&dir, &other)?;
+    let vmi = dirs.vmi(UID, &[at(&other)]);
+    let refused = execute(&host, &vmi, 1, Action::EnsureKernel).await;
+    refused.expect_err("by the manifest alone");
     Ok(())
 }
 
