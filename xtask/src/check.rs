@@ -21,7 +21,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     let guest = root.join(TESTGUEST);
     step("layers", || layers::run(root))?;
     step("words", || words::run(root))?;
-    step("tests that pages name", || documented::run(root))?;
+    step("tests and paths that pages name", || documented::run(root))?;
     step("generated code", || r#gen::run(root, true))?;
     step("formatting", || {
         process::stream(cargo(root).args(["fmt", "--all", "--check"]))?;

@@ -1,15 +1,19 @@
-//! `cargo xtask check`: what the pages on attacks say, tests back.
+//! `cargo xtask check`: what the pages on attacks say, tests back, and the paths that pages name are there (`paths.rs`).
 //!
 //! Each row of a table with a column `Tested by` or `Shown by` names at least one test there: `FILE::NAME`, where NAME is a
 //! function, or a trial of a test program with a `main` of its own; `FILE` or `DIRECTORY` where all of its tests are
 //! meant; `NAME` alone for a test of a file that the same cell names; "its tests" for those of the files that the row
 //! names before; or a command of xtask. Paths begin at the root of the clone, or at any directory below it.
 
-use std::collections::BTreeMap;
+mod paths;
+mod sources;
+
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
+
+use self::sources::{Sources, is_path};
 
 /// The pages that are checked.
 const PAGES: [&str; 2] = ["docs/threat-model.md", "docs/hostile-guest.md"];
@@ -24,29 +28,10 @@ const ATTACKS: [&str; 2] = [
     "integration/tests/vmm/attack.rs",
 ];
 
-/// Directories that have tests.
-const TOPS: [&str; 6] = [
-    "agent",
-    "guest-images",
-    "integration",
-    "proto",
-    "vmm",
-    "xtask",
-];
-
-/// What a file with tests has at least one of.
-const MARKS: [&str; 5] = [
-    "#[test]",
-    "#[tokio::test",
-    "Trial::test",
-    "trial(",
-    "fuzz_target!",
-];
-
 /// Checks all pages.
 ///
 /// # Errors
-/// Lists every row without a test, and every test that is not there.
+/// Lists every row without a test, and every test and path that is not there.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     let sources = Sources::of(root)?;
@@ -64,9 +49,10 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     }
     let made_up = cases(&page).filter(|(_, case)| !attacks.contains(case));
     wrong.extend(made_up.map(|(line, case)| format!("{CASES}:{line}: nothing attacks by {case}")));
+    wrong.extend(paths::violations(root, &sources)?);
     anyhow::ensure!(
         wrong.is_empty(),
-        "tests that are named and not there:\n  {}",
+        "tests and paths that are named and not there:\n  {}",
         wrong.join("\n  ")
     );
     Ok(())
@@ -92,107 +78,6 @@ fn read_below(path: &Path, text: &mut String) -> anyhow::Result<()> {
         read_below(&entry?.path(), text)?;
     }
     Ok(())
-}
-
-/// Files that tests are looked for in, by their paths.
-struct Sources(BTreeMap<String, String>);
-
-impl Sources {
-    fn of(root: &Path) -> anyhow::Result<Self> {
-        let mut sources = Self(BTreeMap::new());
-        for top in TOPS {
-            sources.read(root, Path::new(top))?;
-        }
-        Ok(sources)
-    }
-
-    fn read(&mut self, root: &Path, path: &Path) -> anyhow::Result<()> {
-        let place = root.join(path);
-        for entry in fs::read_dir(&place).with_context(|| place.display().to_string())? {
-            let name = entry?.file_name();
-            let path = path.join(&name);
-            if root.join(&path).is_dir() {
-                if name != "target" {
-                    self.read(root, &path)?;
-                }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(root.join(&path))?;
-                self.0.insert(path.display().to_string(), text);
-            }
-        }
-        Ok(())
-    }
-
-    /// The files that a path means: one, or all below a directory.
-    fn files(&self, path: &str) -> Vec<&str> {
-        let is_meant = |file: &str| {
-            let mut rests = file.match_indices(path);
-            rests.any(|(place, _)| {
-                let before = place == 0 || file[..place].ends_with('/');
-                let after = &file[place + path.len()..];
-                before && (after.is_empty() || after.starts_with('/'))
-            })
-        };
-        let files = self.0.iter().filter(|(file, _)| is_meant(file));
-        files.map(|(_, text)| text.as_str()).collect()
-    }
-
-    /// Why a test is not there; `named` are the paths that its cell names.
-    fn judge(&self, test: &str, named: &[&str]) -> Result<(), String> {
-        if test.starts_with("cargo xtask ") {
-            return Ok(());
-        }
-        if !is_path(test) {
-            let is_there = named.iter().any(|path| self.has(path, test));
-            let why = || format!("no file of its cell has a test {test}");
-            return is_there.then_some(()).ok_or_else(why);
-        }
-        let (path, name) = test.split_once("::").unwrap_or((test, ""));
-        if self.files(path).is_empty() {
-            return Err(format!("there is no file {path}"));
-        }
-        match (self.has(path, name), name) {
-            (true, _) => Ok(()),
-            (false, "") => Err(format!("{path} has no tests")),
-            (false, name) => Err(format!("{path} has no test {name}")),
-        }
-    }
-
-    /// Whether a path has a test of this name; of any, if that is empty.
-    fn has(&self, path: &str, name: &str) -> bool {
-        let is_in = |text: &&str| {
-            if name.is_empty() {
-                MARKS.iter().any(|mark| text.contains(mark))
-            } else {
-                is_test(text, name) || is_trial(text, name)
-            }
-        };
-        self.files(path).iter().any(is_in)
-    }
-}
-
-/// Whether a text has a function of this name that each run of the tests runs.
-fn is_test(text: &str, name: &str) -> bool {
-    let definition = format!("fn {name}(");
-    text.match_indices(&definition).any(|(place, _)| {
-        // Attributes and comments stand above its line, without an empty line.
-        let (before, _) = text[..place].rsplit_once('\n').unwrap_or_default();
-        let lines = before.lines().rev();
-        let above: Vec<&str> = lines.take_while(|line| !line.trim().is_empty()).collect();
-        let has = |mark: &str| above.iter().any(|line| line.trim().starts_with(mark));
-        // What a run leaves out shows nothing.
-        (has("#[test]") || has("#[tokio::test")) && !has("#[ignore")
-    })
-}
-
-/// Whether a text has a trial of this name, in a program with a `main` of its own.
-fn is_trial(text: &str, name: &str) -> bool {
-    let is_program = ["Trial::test", "trial("].iter().any(|it| text.contains(it));
-    is_program && text.contains(&format!("\"{name}\""))
-}
-
-fn is_path(text: &str) -> bool {
-    text.contains(['/', '.'])
 }
 
 /// What stands between backquotes.
@@ -308,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_test_that_the_pages_on_attacks_name_is_there() {
+    fn every_test_and_path_that_pages_name_is_there() {
         run(&crate::workspace::root().expect("here")).expect("all are");
     }
 }
