@@ -1,4 +1,4 @@
-//! The walls around helpers that read what strangers wrote: nobody's rights, no network, bounded memory,
+//! The sandbox of helpers that read what strangers wrote: nobody's rights, no network, bounded memory,
 //! time and output, and the system calls that reading, decoding and writing take.
 
 use std::io;

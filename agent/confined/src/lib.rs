@@ -1,4 +1,4 @@
-//! The walls around children of the agent that read what strangers wrote, and how the agent speaks to them.
+//! The sandbox of children of the agent that read what strangers wrote, and how the agent speaks to them.
 //!
 //! Few packages, no runtime: a child has in its memory what it needs and nothing else.
 
