@@ -4,6 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::median::Spread;
+
 /// Which way is better.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -19,6 +21,9 @@ pub(super) enum Better {
 pub(super) struct Figure {
     name: String,
     value: f64,
+    /// Both ends of the rounds of which `value` is the median.
+    least: Option<f64>,
+    most: Option<f64>,
     unit: &'static str,
     better: Better,
     budget: Option<f64>,
@@ -31,11 +36,27 @@ impl Figure {
         Self {
             name: name.to_owned(),
             value,
+            least: None,
+            most: None,
             unit,
             better,
             budget: None,
             goal: None,
             how: String::new(),
+        }
+    }
+
+    /// The median of many rounds, with both ends beside it.
+    pub(super) fn of_rounds(
+        name: &str,
+        rounds: Spread,
+        unit: &'static str,
+        better: Better,
+    ) -> Self {
+        Self {
+            least: Some(rounds.least),
+            most: Some(rounds.most),
+            ..Self::new(name, rounds.median, unit, better)
         }
     }
 
@@ -76,28 +97,43 @@ pub(super) fn write(figures: &[Figure], path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints the table.
+/// Prints the table. Both ends of rounds have columns where there is a figure of rounds.
 pub(super) fn print(figures: &[Figure]) {
+    let has_ends = figures.iter().any(|figure| figure.least.is_some());
+    let ends = |least: &str, most: &str| match has_ends {
+        true => format!("  {least:>8} {most:>8}"),
+        false => String::new(),
+    };
     let width = figures
         .iter()
         .map(|figure| figure.name.len())
         .max()
         .unwrap_or_default();
     println!(
-        "{:width$}  {:>10} {:8}  {:>8} {:>8}  {:6}",
-        "FIGURE", "VALUE", "UNIT", "BUDGET", "GOAL", "BETTER"
+        "{:width$}  {:>10}{} {:8}  {:>8} {:>8}  {:6}",
+        "FIGURE",
+        "VALUE",
+        ends("LEAST", "MOST"),
+        "UNIT",
+        "BUDGET",
+        "GOAL",
+        "BETTER"
     );
     for figure in figures {
         let optional =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        let end = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+        };
         let better = match figure.better {
             Better::Less => "less",
             Better::More => "more",
         };
         println!(
-            "{:width$}  {:>10.2} {:8}  {:>8} {:>8}  {better:6}",
+            "{:width$}  {:>10.2}{} {:8}  {:>8} {:>8}  {better:6}",
             figure.name,
             figure.value,
+            ends(&end(figure.least), &end(figure.most)),
             figure.unit,
             optional(figure.budget),
             optional(figure.goal),

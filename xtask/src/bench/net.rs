@@ -17,11 +17,11 @@ pub struct NetOptions {
     /// Guests that are started at once.
     #[arg(long, default_value_t = 100)]
     guests: u32,
-    /// How often each guest of the node talks to it, in turn.
-    #[arg(long, default_value_t = 5)]
+    /// Rounds in which guests of the node talk to it, one after the other, by each test.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long each test of a connection goes on.
-    #[arg(long, default_value_t = 2000)]
+    /// How long each test of a connection goes on in each round.
+    #[arg(long, default_value_t = 700, value_parser = clap::value_parser!(u32).range(1..))]
     ms: u32,
 }
 

@@ -1,8 +1,8 @@
 //! `/init` of the benchmark guest: says that it runs, does what `bench.work=` of the kernel's command
 //! line asks for, prints figures, and resets the machine.
 //!
-//! In a guest that is up already it is `bench-guest net NODE MS`: talks to the node at that address, each test for so many
-//! milliseconds, and ends.
+//! In a guest that is up already it is `bench-guest net NODE TEST MS`: talks to the node at that address by one test, for so
+//! many milliseconds, and ends.
 
 #![forbid(unsafe_code)]
 
@@ -27,8 +27,8 @@ fn main() -> anyhow::Result<()> {
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["net", node, ms] => net::talk(node, Duration::from_millis(ms.parse()?)),
-        _ => anyhow::bail!("usage: bench-guest net NODE MS"),
+        ["net", node, test, ms] => net::talk(node, test, Duration::from_millis(ms.parse()?)),
+        _ => anyhow::bail!("usage: bench-guest net NODE TEST MS"),
     }
 }
 

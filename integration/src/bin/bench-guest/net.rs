@@ -16,17 +16,30 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// A card may take a moment until the first packet gets through.
 const ATTEMPTS: u32 = 100;
 
-/// Gives the card its address, and then as [`talk`].
+/// Talks to the node at an address for a time.
+type Test = fn(&str, Duration) -> anyhow::Result<f64>;
+
+/// Mbit/s to the node and from it, and round trips a second.
+const TESTS: [(&str, Test); 3] = [
+    ("tcp_to_node", send),
+    ("tcp_from_node", receive),
+    ("tcp_round_trips", echo),
+];
+
+/// Gives the card its address, and then as [`talk`] by each test.
 pub fn run(time: Duration) -> anyhow::Result<()> {
     set_up()?;
-    talk(NODE_ADDRESS, time)
+    for (name, _) in TESTS {
+        talk(NODE_ADDRESS, name, time)?;
+    }
+    Ok(())
 }
 
-/// Prints Mbit/s to the node and from it, and round trips a second. `node` is the node's address.
-pub fn talk(node: &str, time: Duration) -> anyhow::Result<()> {
-    figure("tcp_to_node", send(node, time).context("sending")?);
-    figure("tcp_from_node", receive(node, time).context("receiving")?);
-    figure("tcp_round_trips", echo(node, time).context("round trips")?);
+/// Prints the figure of one test. `node` is the node's address.
+pub fn talk(node: &str, name: &str, time: Duration) -> anyhow::Result<()> {
+    let test = TESTS.into_iter().find(|(known, _)| *known == name);
+    let (_, test) = test.with_context(|| format!("there is no test {name}"))?;
+    figure(name, test(node, time).with_context(|| name.to_owned())?);
     Ok(())
 }
 

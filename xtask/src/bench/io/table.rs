@@ -5,7 +5,7 @@ use integration::disk_load::{Cost, Done};
 
 use super::place::TestFile;
 use crate::bench::figure::{Better, Figure};
-use crate::bench::median::median;
+use crate::bench::median::Spread;
 
 /// What a load of the guest cost.
 type Counted = (Done, Cost);
@@ -34,23 +34,6 @@ const RAW: &str = "io_uring alone";
 const POLLS: &str = "guest, polling";
 const SLEEPS: &str = "guest, interrupts";
 
-/// The middle and both ends of some values.
-struct Spread {
-    median: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(values: &[f64]) -> Self {
-        Self {
-            median: median(values),
-            least: values.iter().copied().fold(f64::INFINITY, f64::min),
-            most: values.iter().copied().fold(0.0, f64::max),
-        }
-    }
-}
-
 impl<'a> Row<'a> {
     /// Nothing measured yet.
     pub fn new(place: &'a TestFile, depth: u32) -> Self {
@@ -68,12 +51,7 @@ impl<'a> Row<'a> {
 
     /// What a guest has of what there is without one, round by round.
     fn ratio(&self, guest: &[f64]) -> Spread {
-        let ratios: Vec<f64> = guest
-            .iter()
-            .zip(&self.raw)
-            .map(|(guest, raw)| guest / raw)
-            .collect();
-        Spread::of(&ratios)
+        Spread::of_ratios(guest, &self.raw)
     }
 }
 
@@ -174,20 +152,12 @@ fn of_row(row: &Row<'_>) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (who, values) in [(RAW, &row.raw), (POLLS, &row.polls), (SLEEPS, &row.sleeps)] {
         let iops = Spread::of(values);
-        let how = format!("least {:.0}, most {:.0}", iops.least, iops.most);
-        figures.push(Figure::new(&name(who), iops.median, "IOPS", Better::More).how(&how));
+        figures.push(Figure::of_rounds(&name(who), iops, "IOPS", Better::More));
         if who == RAW {
             continue;
         }
-        let ratio = row.ratio(values);
-        let how = format!("least {:.3}, most {:.3}", ratio.least, ratio.most);
-        let figure = Figure::new(
-            &name(&format!("{who} of {RAW}")),
-            ratio.median,
-            "ratio",
-            Better::More,
-        )
-        .how(&how);
+        let name = name(&format!("{who} of {RAW}"));
+        let figure = Figure::of_rounds(&name, row.ratio(values), "ratio", Better::More);
         figures.push(if who == POLLS && row.depth > 1 {
             figure.budget(row.place.budget.0, row.place.budget.1)
         } else {
