@@ -44,6 +44,10 @@ const OF_POOL: [&str; 4] = [
 /// Those of a guest whose gateway is in its own namespace: only packets leave it.
 const MASQUERADED: [&str; 2] = ["ipv4-of-nobody", "ipv4-of-neighbour"];
 
+/// Adds up the frames that rules have refused, in what nft(8) lists. Rules that drop for other reasons do not count.
+const REFUSED: &str = "sed -n 's/.*counter packets \\([0-9]*\\) .*jump refuse/\\1/p' | \
+                       { sum=0; while read count; do sum=$((sum + count)); done; echo $sum; }";
+
 /// A network as the campaign sees it.
 struct Joined {
     name: &'static str,
@@ -87,7 +91,7 @@ pub struct Outcome {
     pub network: &'static str,
     /// Lies, each told several times.
     pub lies: usize,
-    /// Frames of the liar that walls have dropped there.
+    /// Frames of the liar that rules have dropped there.
     pub dropped: u64,
     /// Pings of the node that the neighbour answered meanwhile; `None` where it has no neighbour.
     pub pings: Option<u64>,
@@ -180,32 +184,47 @@ fn lie_on(
         "setsid chroot {TREE} ping -i 0.5 {address} </dev/null >/run/pings 2>&1 & echo $! >/run/pinger"
     ))?;
     let before = place.node.wait_for(&known, PATIENCE)?;
-    let (start, measured) = (dropped(place, network.table)?, measured(place)?);
-    for lie in &network.lies {
-        let count = dropped(place, network.table)?;
-        let sent = liar.ask(&format!("lie {lie} {TIMES}"))?;
-        ensure!(sent == format!("sent {TIMES}"), "{lie}: {sent}");
-        until(
-            || Ok(dropped(place, network.table)? >= count + TIMES),
-            || format!("{lie} is not dropped"),
-        )?;
-        let now = place.node.sh(&known).with_context(|| (*lie).to_owned())?;
+    let list = format!("nft list table bridge {}", network.table);
+    let count = || dropped(place, &list);
+    let dropped = each_is_counted(place, ("liar", liar), (&network.lies, &count), |lie| {
+        let now = place.node.sh(&known).with_context(|| lie.to_owned())?;
         ensure!(now == before, "{lie} moved the neighbour to {now}");
-    }
-    let end = dropped(place, network.table)?;
-    let all = TIMES * u64::try_from(network.lies.len())?;
-    until(
-        || Ok(self::measured(place)? >= measured + all),
-        || format!("{all} lies were told, and the metrics count fewer"),
-    )?;
+        Ok(())
+    })?;
     let pings = pings(place)?;
     heard(liar, neighbour, mac)?;
     Ok(Outcome {
         network: network.name,
         lies: network.lies.len(),
-        dropped: end - start,
+        dropped,
         pings: Some(pings),
     })
+}
+
+/// Tells each lie, whose frames the rules have to count, and the agent's metrics in the end; how many frames that were.
+fn each_is_counted(
+    place: &ClientNodes,
+    (name, liar): (&str, &mut Shell),
+    (lies, count): (&[&str], &dyn Fn() -> anyhow::Result<u64>),
+    look: impl Fn(&str) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let (start, measured) = (count()?, measured(place, name)?);
+    for lie in lies {
+        let before = count()?;
+        let sent = liar.ask(&format!("lie {lie} {TIMES}"))?;
+        ensure!(sent == format!("sent {TIMES}"), "{lie}: {sent}");
+        until(
+            || Ok(count()? >= before + TIMES),
+            || format!("{lie} is not dropped and counted"),
+        )?;
+        look(lie)?;
+    }
+    let all = TIMES * u64::try_from(lies.len())?;
+    until(
+        || Ok(self::measured(place, name)? >= measured + all),
+        || format!("{all} frames with lies were sent, and the metrics count fewer"),
+    )?;
+    Ok(count()? - start)
 }
 
 /// An honest frame comes to the neighbour, and is the only one of the liar's program that ever did.
@@ -275,9 +294,8 @@ fn pings(place: &ClientNodes) -> anyhow::Result<u64> {
 /// What leaves the namespace of a guest under masquerade has the guest's own source.
 fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Outcome> {
     // Namespaces of bridged guests have no such chain.
-    const COUNT: &str = "for vmm in $(pidof kvmlet-vmm); do \
-                         nsenter --net --target $vmm nft list chain inet kvmlet forward 2>/dev/null; done | \
-                         sed -n 's/.*counter packets \\([0-9]*\\) .*drop/\\1/p'";
+    const LIST: &str = "for vmm in $(pidof kvmlet-vmm); do \
+                        nsenter --net --target $vmm nft list chain inet kvmlet forward 2>/dev/null; done";
     const ROUTER: &str = "for vmm in $(pidof kvmlet-vmm); do \
                           nsenter --net --target $vmm nft list chain inet kvmlet forward >/dev/null 2>&1 && \
                           nsenter --net --target $vmm ip -o link show dev tap0; done | \
@@ -298,41 +316,28 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Outcome> {
         router.trim()
     ))?;
     ensure!(said == mac, "{said} is not {mac}");
-    let count = || -> anyhow::Result<u64> {
-        let said = place.node.sh(COUNT)?;
-        said.trim().parse().with_context(|| said.clone())
-    };
-    let start = count()?;
-    for lie in MASQUERADED {
-        let before = count()?;
-        liar.ask(&format!("lie {lie} {TIMES}"))?;
-        until(
-            || Ok(count()? >= before + TIMES),
-            || format!("{lie} is not dropped"),
-        )?;
-    }
+    let count = || dropped(place, LIST);
+    let liar = ("masked", &mut liar);
+    let dropped = each_is_counted(place, liar, (&MASQUERADED, &count), |_| Ok(()))?;
     Ok(Outcome {
         network: "masquerade",
         lies: MASQUERADED.len(),
-        dropped: count()? - start,
+        dropped,
         pings: None,
     })
 }
 
-/// Frames that the rules of a table have dropped.
-fn dropped(place: &ClientNodes, table: &str) -> anyhow::Result<u64> {
-    let counted = place.node.sh(&format!(
-        "nft list table bridge {table} | sed -n 's/.*counter packets \\([0-9]*\\) .*jump refuse/\\1/p' | \
-         {{ sum=0; while read count; do sum=$((sum + count)); done; echo $sum; }}"
-    ))?;
+/// Frames that the rules have refused which a command of the node lists.
+fn dropped(place: &ClientNodes, list: &str) -> anyhow::Result<u64> {
+    let counted = place.node.sh(&format!("{list} | {REFUSED}"))?;
     Ok(counted.trim().parse()?)
 }
 
-/// How many of the liar's frames walls have dropped on all its networks, by the agent's metrics.
-fn measured(place: &ClientNodes) -> anyhow::Result<u64> {
+/// How many of a guest's frames were refused on all its networks, by the agent's metrics.
+fn measured(place: &ClientNodes, guest: &str) -> anyhow::Result<u64> {
     let measured = place.beside(&format!(
         "busybox wget -q -O - http://{METRICS}/metrics | \
-         sed -n '/^kvmlet_vmi_network_refused_frames_total{{.*name=\"liar\"/s/.* //p'"
+         sed -n '/^kvmlet_vmi_network_refused_frames_total{{.*name=\"{guest}\"/s/.* //p'"
     ))?;
     let mut sum = 0;
     for line in measured.lines() {
