@@ -45,7 +45,7 @@ fn result(line: &str) -> Option<TestResult> {
     let (name, word) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     let verdict = match word {
         "ok" => TestOutcome::Passed,
-        "ignored" => TestOutcome::Skipped("marked ignore".to_owned()),
+        "ignored" => TestOutcome::ignored(""),
         _ => TestOutcome::Failed("see `cargo test --doc`".to_owned()),
     };
     Some(TestResult {

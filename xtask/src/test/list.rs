@@ -24,8 +24,8 @@ pub(crate) struct Test {
     pub program: PathBuf,
     /// The package's directory, where cargo runs tests.
     pub directory: PathBuf,
-    /// Marked `#[ignore]`.
-    pub ignored: bool,
+    /// Reason of `#[ignore = "..."]`, empty where none is given; absent when the test runs.
+    pub ignored: Option<String>,
 }
 
 impl Test {
@@ -141,16 +141,112 @@ fn tests_of(binary: &Binary) -> anyhow::Result<Vec<Test>> {
             .map(str::to_owned)
             .collect()
     };
-    let ignored = functions(&list(&["--ignored"])?);
+    let ignored = reasons(binary, &functions(&list(&["--ignored"])?))?;
     Ok(functions(&list(&[])?)
         .into_iter()
         .map(|function| Test {
             package: binary.package.clone(),
             target: binary.target.clone(),
-            ignored: ignored.contains(&function),
+            ignored: ignored.get(&function).cloned(),
             function,
             program: binary.program.clone(),
             directory: binary.directory.clone(),
         })
         .collect())
+}
+
+/// Why each of a binary's ignored tests is: no list of the harness says it, but a run that is asked for them and leaves them
+/// out.
+fn reasons(binary: &Binary, ignored: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    if ignored.is_empty() {
+        // A run that is asked for none runs all.
+        return Ok(BTreeMap::new());
+    }
+    let mut command = Command::new(&binary.program);
+    command
+        .args(["--exact", "--test-threads=1", "--format", "pretty"])
+        .args(ignored)
+        .current_dir(&binary.directory);
+    let said = process::output(&mut command)?;
+    let found: BTreeMap<&str, &str> = said.lines().filter_map(ignored_line).collect();
+    let reason = |function: &String| {
+        let reason = found.get(function.as_str()).copied().unwrap_or_default();
+        (function.clone(), reason.to_owned())
+    };
+    Ok(ignored.iter().map(reason).collect())
+}
+
+/// The function and the reason, which may be empty, of a line such as `test module::function ... ignored, a campaign`.
+fn ignored_line(line: &str) -> Option<(&str, &str)> {
+    let (name, rest) = line.strip_prefix("test ")?.split_once(" ... ignored")?;
+    // What a test should do stands behind its name: `function - should panic`.
+    let (function, _) = name.split_once(" - ").unwrap_or((name, ""));
+    let reason = match rest {
+        "" => "",
+        rest => rest.strip_prefix(", ")?,
+    };
+    Some((function, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_ignored_tests_have_a_reason_or_none() {
+        for (line, wanted) in [
+            (
+                "test slow::twice ... ignored, a campaign: five ... of them",
+                Some(("slow::twice", "a campaign: five ... of them")),
+            ),
+            ("test plain ... ignored", Some(("plain", ""))),
+            (
+                "test bad - should panic ... ignored, breaks",
+                Some(("bad", "breaks")),
+            ),
+            ("test runs ... ok", None),
+            ("test runs ... ignoredness", None),
+            ("test result: ok. 0 passed; 0 failed; 2 ignored", None),
+        ] {
+            assert_eq!(ignored_line(line), wanted, "{line}");
+        }
+    }
+
+    /// By a binary of the toolchain that builds the tests: its harness's words are no promise.
+    #[test]
+    fn the_harness_gives_the_reason_of_a_test_that_it_leaves_out() {
+        const SOURCE: &str = "#[test] fn runs() {}
+            #[test] #[ignore] fn bare() { panic!() }
+            mod slow {
+                #[test] #[ignore = \"a campaign: five of them\"] fn twice() { panic!() }
+                #[test] #[ignore = \"breaks\"] #[should_panic] fn breaks() {}
+            }";
+        let directory = tempfile::tempdir().expect("a directory");
+        let (source, program) = (directory.path().join("a.rs"), directory.path().join("a"));
+        std::fs::write(&source, SOURCE).expect("is written");
+        let mut rustc = Command::new("rustc");
+        rustc.arg("--test").arg(&source).arg("-o").arg(&program);
+        process::output(&mut rustc).expect("is built");
+        let binary = Binary {
+            package: String::from("a"),
+            target: String::from("a"),
+            program,
+            directory: directory.path().to_owned(),
+        };
+        let mut tests: Vec<_> = tests_of(&binary)
+            .expect("are listed")
+            .into_iter()
+            .map(|test| (test.function, test.ignored))
+            .collect();
+        tests.sort();
+        let test =
+            |function: &str, reason: Option<&str>| (function.to_owned(), reason.map(str::to_owned));
+        let wanted = [
+            test("bare", Some("")),
+            test("runs", None),
+            test("slow::breaks", Some("breaks")),
+            test("slow::twice", Some("a campaign: five of them")),
+        ];
+        assert_eq!(tests, wanted);
+    }
 }

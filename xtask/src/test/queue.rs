@@ -66,7 +66,7 @@ mod tests {
             function: function.to_owned(),
             program: "/nothing".into(),
             directory: "/".into(),
-            ignored: false,
+            ignored: None,
         }
     }
 

@@ -11,6 +11,14 @@ pub(super) enum TestOutcome {
     Skipped(String),
 }
 
+impl TestOutcome {
+    /// Of a test that is marked so, with the reason that its mark gives, if it gives one.
+    pub(super) fn ignored(reason: &str) -> Self {
+        let colon = if reason.is_empty() { "" } else { ": " };
+        Self::Skipped(format!("marked ignore{colon}{reason}"))
+    }
+}
+
 pub(super) struct TestResult {
     pub name: String,
     pub cost: Cost,

@@ -104,8 +104,8 @@ fn show(result: &TestResult) {
 fn one(test: &Test, bzimage: &Path, deadline: Option<Instant>) -> TestResult {
     let started = Instant::now();
     let mut used = Duration::ZERO;
-    let verdict = if test.ignored {
-        TestOutcome::Skipped("marked #[ignore]".to_owned())
+    let verdict = if let Some(reason) = &test.ignored {
+        TestOutcome::ignored(reason)
     } else if limit(deadline).is_zero() {
         TestOutcome::Failed("not begun: the time for all tests is over".to_owned())
     } else {
