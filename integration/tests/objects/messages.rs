@@ -1,14 +1,19 @@
-//! Objects as the messages of their kinds: the same that JSON says, Secrets among them.
+//! Objects as the messages of their kinds: the same that JSON says, Secrets among them, and nothing that is no JSON where
+//! JSON belongs.
 
 use anyhow::{Context, ensure};
 use integration::host::{self, Host};
 use integration::skip_if;
+use proto_node::node::node_service_client::NodeServiceClient;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::{
-    Encoding, GetObjectRequest, ListObjectsRequest, ObjectName, WatchObjectsRequest,
+    ApplyRequest, Encoding, GetObjectRequest, ListObjectsRequest, Object, ObjectName,
+    WatchObjectsRequest,
 };
+use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
 use serde_json::Value;
-use tonic::transport::Endpoint;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
 
 use super::{MAP, SECRET, started};
 
@@ -19,6 +24,12 @@ fn read(kind: &str, message: &[u8]) -> anyhow::Result<Value> {
     Ok(object.to_json())
 }
 
+async fn connect(host: &Host) -> anyhow::Result<Channel> {
+    let socket = host.path("/run/kvmlet/kvmlet.sock");
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
+    endpoint.connect().await.context("the agent")
+}
+
 #[tokio::test]
 async fn objects_are_listed_read_and_watched_as_messages() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
@@ -26,10 +37,7 @@ async fn objects_are_listed_read_and_watched_as_messages() -> anyhow::Result<()>
     let agent = started(&host)?;
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: other}\n";
     agent.apply(&format!("{SECRET}---\n{MAP}---\n{namespace}"))?;
-    let socket = host.path("/run/kvmlet/kvmlet.sock");
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?;
-    let channel = endpoint.connect().await.context("the agent")?;
-    let mut client = ObjectServiceClient::new(channel);
+    let mut client = ObjectServiceClient::new(connect(&host).await?);
     for (kind, selector, found) in [
         ("Secret", "", 1),
         ("Secret", "metadata.name=web", 1),
@@ -84,5 +92,32 @@ async fn objects_are_listed_read_and_watched_as_messages() -> anyhow::Result<()>
         let first = watch.message().await?.context("nothing is there")?;
         ensure!(&read(kind, &first.object)? == text, "{kind}");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_vmi_that_comes_as_a_message_has_json_where_json_belongs() -> anyhow::Result<()> {
+    skip_if!(host::without_host(), Ok(()));
+    let host = Host::enter()?;
+    let _agent = started(&host)?;
+    let mut client = NodeServiceClient::new(connect(&host).await?);
+    let vmi = VirtualMachineInstance {
+        spec: Some(VirtualMachineInstanceSpec {
+            tolerations: vec![b"{}".to_vec(), b"all".to_vec()],
+            ..VirtualMachineInstanceSpec::default()
+        }),
+        ..VirtualMachineInstance::default()
+    };
+    let request = ApplyRequest {
+        object: Some(Object::from(vmi)),
+        dry_run: true,
+        ..ApplyRequest::default()
+    };
+    let answer = client.apply(request).await;
+    let refused = answer.err().context("is taken")?;
+    ensure!(refused.code() == Code::InvalidArgument, "{refused}");
+    let fields = proto_node::violations(&refused);
+    let paths: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
+    ensure!(paths == ["spec.tolerations[1]"], "{fields:?}");
     Ok(())
 }

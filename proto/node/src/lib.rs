@@ -33,7 +33,7 @@ pub use last_json::LastJson;
 pub use methods::{Method, methods};
 pub use schema::{DESCRIPTORS, Schema};
 pub use status::{FailureReason, Violation, failure, failure_reason, invalid, violations};
-pub use transcode::known::type_on_wire;
+pub use transcode::known::{check_message, type_on_wire};
 pub use tree::{MAX_DEPTH, Node, tame};
 pub use visit::{Seen, Visited, visit};
 

@@ -4,10 +4,11 @@ mod decision;
 mod repeated;
 
 use agent_domain::{PathRecords, name_suffix};
-use agent_objects::{Manager, ObjectId, Part};
+use agent_objects::{Manager, ObjectId, Part, Refusal};
 use agent_plan::{Record, Timestamp};
 use agent_sources::{ApiError, Applied, Apply};
 use agent_store::{StoredObject, Transaction};
+use proto_node::check_message;
 use proto_node::object::VMI_KIND;
 use proto_node::vmi::VirtualMachineInstance;
 
@@ -81,6 +82,7 @@ impl Objects {
         check_key(&apply.idempotency_key)?;
         let now = clock::now();
         clear_server_fields(&mut apply.object);
+        check_form(&apply.object)?;
         owner::claim(apply.object.metadata.get_or_insert_default(), &apply.by);
         let mut committing = None;
         let mut stored = None;
@@ -292,6 +294,14 @@ impl Objects {
             }
         }
     }
+}
+
+/// A message that a client or a control plane made may hold anything where the API has JSON.
+fn check_form(object: &VirtualMachineInstance) -> Result<(), ApiError> {
+    check_message(object).map_err(|error| {
+        let name = object::metadata(object).name;
+        ApiError::of_refusal(VMI_KIND, &name, Refusal::Malformed(vec![error]))
+    })
 }
 
 /// Fields of metadata that only the server sets, and the status, are not the caller's to give.

@@ -19,7 +19,7 @@ pub enum Encoding {
 
 impl Kinds {
     /// Reads an object from its kind's message, as [`Self::read`] reads it from JSON. Fields that the message does not have
-    /// are refused.
+    /// are refused, and so is what is not JSON where a field holds JSON.
     ///
     /// # Errors
     /// [`Refusal::UnknownKind`], [`Refusal::Malformed`].

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_objects::Kinds;
+use prost::Message;
 use proto_node::Schema;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::watch_response::Type;
@@ -10,6 +11,7 @@ use proto_node::node::{
     CreateObjectRequest, DescribeKindRequest, GetObjectRequest, ListKindsRequest,
     ListObjectsRequest, ObjectName, Role, WatchObjectsRequest,
 };
+use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
 use serde_json::json;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -234,8 +236,18 @@ async fn objects_come_as_messages_too_and_with_no_field_that_is_unknown() {
     let mut unknown = message.clone();
     // Field 1000, of one byte.
     unknown.extend([0xc2, 0x3e, 1, b'x']);
+    let no_json = VirtualMachineInstance {
+        api_version: String::from("kubevirt.io/v1"),
+        kind: KIND.to_owned(),
+        spec: Some(VirtualMachineInstanceSpec {
+            tolerations: vec![b"all".to_vec()],
+            ..VirtualMachineInstanceSpec::default()
+        }),
+        ..VirtualMachineInstance::default()
+    };
     for (object, encoding, wanted) in [
         (unknown, 1, "unknown field with number 1000"),
+        (no_json.encode_to_vec(), 1, "spec.tolerations[0]"),
         (message, 7, "encoding 7 is not known"),
         (Vec::new(), 1, "no matches for kind"),
         (vec![0xff], 1, "is invalid"),

@@ -1,10 +1,13 @@
-//! Messages that callers send: of which kind they are, and that nothing of them would be lost.
+//! Messages that callers send: of which kind they are, and that nothing of them would be lost or become something else.
 
 use prost::bytes::Buf;
+use prost::{Message, Name};
+use serde_json::Value as Json;
 
-use super::{DEEPEST, Raw, field_of, map_entry, part, unfit, utf8};
+use super::{DEEPEST, Raw, by_field, field_of, map_entries, part, parts, unfit, utf8, whole};
 use crate::decode::DecodeError;
-use crate::schema::{FieldKind, MessageSchema, Schema, Shape};
+use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, schema};
+use crate::tree::path_segment;
 
 /// `apiVersion` and `kind` of an object on the wire: the first two fields of every kind's message.
 ///
@@ -22,8 +25,17 @@ pub fn type_on_wire(mut bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
     Ok((api_version, kind))
 }
 
+/// The same as [`Schema::check_fields`] of a message of generated code.
+///
+/// # Errors
+/// The first field whose bytes are to be JSON, and are not.
+pub fn check_message<M: Message + Name>(message: &M) -> Result<(), DecodeError> {
+    schema().check_fields(&M::full_name(), &message.encode_to_vec())
+}
+
 impl Schema {
-    /// Refuses a message on the wire with fields, at any depth, that it does not have here.
+    /// Refuses a message on the wire with fields, at any depth, that it does not have here, and with bytes that are not JSON
+    /// where a field holds JSON.
     ///
     /// # Errors
     /// The first such field, and when the bytes are no message.
@@ -31,38 +43,162 @@ impl Schema {
         let form = self
             .find(message)
             .ok_or_else(|| unfit(&format!("{message} is not a message of the API")))?;
-        self.check_within(form, bytes, (String::new(), 1))
+        self.check_within(form, bytes, ("", 1))
     }
 
     fn check_within(
         &self,
         form: &MessageSchema,
-        mut bytes: &[u8],
-        (path, deep): (String, usize),
+        bytes: &[u8],
+        (path, deep): (&str, usize),
     ) -> Result<(), DecodeError> {
         if deep > DEEPEST {
             return Err(unfit("it is nested too deeply"));
         }
-        while bytes.has_remaining() {
-            let (number, raw) = part(&mut bytes)?;
-            let Some((_, field)) = field_of(form, number) else {
-                return Err(DecodeError {
-                    path,
-                    message: format!("unknown field with number {number}"),
-                });
-            };
-            let (FieldKind::Message(name), Some(raw)) = (&field.kind, raw) else {
+        check_numbers(form, bytes, path)?;
+        for (field, values) in by_field(form, &parts(form, bytes)?) {
+            if !matches!(field.kind, FieldKind::Message(_) | FieldKind::Json(_)) {
                 continue;
-            };
-            let inner = match field.shape {
-                Shape::Map => map_entry(field, raw.bytes()?)?.1,
-                Shape::Single | Shape::List => raw,
-            };
-            let Raw::Bytes(inner) = inner else { continue };
+            }
             let dot = if path.is_empty() { "" } else { "." };
-            let within = format!("{path}{dot}{}", field.name());
-            self.check_within(self.message(name), inner, (within, deep + 1))?;
+            let path = format!("{path}{dot}{}", field.name());
+            let check = |value, path: &str| self.check_value(field, value, (path, deep));
+            match field.shape {
+                Shape::Single => {
+                    if let Some(value) = whole(field, values)? {
+                        check(value.raw(), &path)?;
+                    }
+                }
+                Shape::List => {
+                    for (index, (_, value)) in values.iter().enumerate() {
+                        check(*value, &format!("{path}[{index}]"))?;
+                    }
+                }
+                Shape::Map => {
+                    for (key, value) in map_entries(field, values)? {
+                        check(value, &format!("{path}[{}]", path_segment(key)))?;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    fn check_value(
+        &self,
+        field: &FieldSchema,
+        value: Raw<'_>,
+        (path, deep): (&str, usize),
+    ) -> Result<(), DecodeError> {
+        match (&field.kind, value) {
+            (FieldKind::Message(name), Raw::Bytes(bytes)) => {
+                self.check_within(self.message(name), bytes, (path, deep + 1))
+            }
+            (FieldKind::Json(_), Raw::Bytes(bytes)) => check_json(bytes, path),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Refuses fields of a number that the message does not have.
+fn check_numbers(form: &MessageSchema, mut bytes: &[u8], path: &str) -> Result<(), DecodeError> {
+    while bytes.has_remaining() {
+        let (number, _) = part(&mut bytes)?;
+        if field_of(form, number).is_none() {
+            return Err(DecodeError {
+                path: path.to_owned(),
+                message: format!("unknown field with number {number}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What is not JSON would be stored, and shown, as a string. It is read as a whole, within the limits that hold for whoever
+/// reads it later.
+fn check_json(bytes: &[u8], path: &str) -> Result<(), DecodeError> {
+    let read = serde_json::from_slice::<Json>(bytes);
+    read.map(drop).map_err(|error| DecodeError {
+        path: path.to_owned(),
+        message: format!(
+            "its bytes are not JSON ({error}): send JSON text, in which a string has its quotes, or leave the field out"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubevirt::v1::{
+        HttpGetAction, Probe, VirtualMachineInstance, VirtualMachineInstanceSpec,
+    };
+
+    const VMI: &str = "kubevirt.v1.VirtualMachineInstance";
+
+    fn vmi(port: &[u8], tolerations: &[&[u8]]) -> VirtualMachineInstance {
+        let probe = Probe {
+            http_get: Some(HttpGetAction {
+                port: port.to_vec(),
+                ..HttpGetAction::default()
+            }),
+            ..Probe::default()
+        };
+        VirtualMachineInstance {
+            spec: Some(VirtualMachineInstanceSpec {
+                liveness_probe: Some(probe),
+                tolerations: tolerations.iter().map(|it| it.to_vec()).collect(),
+                ..VirtualMachineInstanceSpec::default()
+            }),
+            ..VirtualMachineInstance::default()
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_json_are_refused_by_the_path_of_their_field() {
+        let deep = "[".repeat(1000);
+        for (port, tolerations, wanted) in [
+            ("http", vec![], "spec.livenessProbe.httpGet.port: "),
+            ("80 81", vec![], "spec.livenessProbe.httpGet.port: "),
+            (deep.as_str(), vec![], "spec.livenessProbe.httpGet.port: "),
+            ("80", vec!["{}", "{"], "spec.tolerations[1]: "),
+            ("80", vec![""], "spec.tolerations[0]: "),
+        ] {
+            let tolerations: Vec<&[u8]> =
+                tolerations.iter().map(|it: &&str| it.as_bytes()).collect();
+            let refused = check_message(&vmi(port.as_bytes(), &tolerations));
+            let refused = refused.expect_err(port).to_string();
+            assert!(refused.starts_with(wanted), "{refused}");
+            assert!(refused.contains("a string has its quotes"), "{refused}");
+        }
+        let not_text = check_message(&vmi(b"\"\xff\"", &[]));
+        assert!(not_text.is_err(), "JSON is text");
+    }
+
+    #[test]
+    fn json_and_what_is_left_out_pass() {
+        for (port, tolerations) in [
+            ("", vec![]),
+            ("80", vec!["{}"]),
+            (" \"http\" ", vec!["null", "{\"key\": 1e300}"]),
+        ] {
+            let tolerations: Vec<&[u8]> =
+                tolerations.iter().map(|it: &&str| it.as_bytes()).collect();
+            let checked = check_message(&vmi(port.as_bytes(), &tolerations));
+            assert_eq!(checked, Ok(()), "{port}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_unknown_is_refused_by_the_path_of_what_it_is_in() {
+        let mut wire = vmi(b"80", &[]).encode_to_vec();
+        // Field 1000, of one byte, in a second piece of the spec's field 4.
+        let spec = Schema::this_release().message(VMI);
+        let spec = spec.fields.iter().find(|field| field.name() == "spec");
+        let number = spec.expect("a field").number;
+        let novel = [0xc2, 0x3e, 1, b'x'];
+        prost::encoding::bytes::encode(number, &novel.to_vec(), &mut wire);
+        let refused = Schema::this_release().check_fields(VMI, &wire);
+        let refused = refused.expect_err("is unknown").to_string();
+        assert_eq!(refused, "spec: unknown field with number 1000");
     }
 }
