@@ -23,9 +23,9 @@ mod write;
 
 use std::sync::Arc;
 
-use agent_objects::{Encoding, Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
+use agent_objects::{Kinds, LastText, Object, ObjectId, ObjectKind, Refusal};
 use agent_sources::{
-    ApiError, Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
+    ApiError, Choice, Forms, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
     ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use agent_store::{ObjectKey, Page, StoredObject};
@@ -133,17 +133,17 @@ impl ObjectRegistry for Objects {
 
     fn list_objects_after(
         &self,
-        (kind, encoding): (&str, Encoding),
+        (kind, forms): (&str, Forms),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let kind = kind_of(kind)?;
         let page = self.store.ledger().objects_after(kind.kind, after, PAGE);
-        self.texts((kind, encoding), page.map_err(store)?)
+        self.texts((kind, forms), page.map_err(store)?)
     }
 
     fn object_changes(
         &self,
-        (kind, encoding): (&str, Encoding),
+        (kind, forms): (&str, Forms),
         after: u64,
     ) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let kind = kind_of(kind)?;
@@ -155,7 +155,7 @@ impl ObjectRegistry for Objects {
             Ok(ObjectChange {
                 version: change.version,
                 happened: change.kind,
-                object: self.text((kind, encoding), &change.object, &mut last)?,
+                object: self.text((kind, forms), &change.object, &mut last)?,
             })
         });
         Ok((read.collect::<Result<_, ApiError>>()?, until))
@@ -217,7 +217,7 @@ impl ObjectRegistry for Objects {
 impl Objects {
     fn texts(
         &self,
-        kind: (&'static ObjectKind, Encoding),
+        kind: (&'static ObjectKind, Forms),
         (rows, version): (Vec<(ObjectKey, StoredObject)>, u64),
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let mut last = LastText::default();

@@ -53,8 +53,8 @@ pub use machines::MachineRegistry;
 pub use maintenance::{Maintained, Upkeep, UpkeepWish};
 pub use node_view::{AnsweredCall, NodeView};
 pub use objects::{
-    Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
-    ObjectWritten, ObjectsListed, WriteBy,
+    Choice, Forms, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
+    ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 pub use registry::{
     Applied, Apply, CallerTrace, Change, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,

@@ -50,14 +50,34 @@ pub struct ObjectsListed<T = Object> {
     pub items: Vec<T>,
 }
 
-/// An object in the form that callers are sent.
+/// In which forms objects are wanted, besides their metadata. Each costs something for each object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// As JSON text.
+    pub json: bool,
+    /// As a message.
+    pub message: bool,
+}
+
+impl Forms {
+    /// What a caller is sent, and what selectors of fields are matched against, if there are some.
+    #[must_use]
+    pub fn of(sent: Encoding, has_fields: bool) -> Self {
+        Self {
+            json: has_fields || sent == Encoding::Json,
+            message: sent == Encoding::Protobuf,
+        }
+    }
+}
+
+/// An object in the forms that were wanted.
 #[derive(Clone, Debug)]
 pub struct ObjectText {
     /// Metadata by itself, for filters and pages.
     pub metadata: ObjectMeta,
     /// All of it as JSON text.
-    pub json: Vec<u8>,
-    /// All of it as a message, where that is what callers are sent.
+    pub json: Option<Vec<u8>>,
+    /// All of it as a message.
     pub message: Option<Vec<u8>>,
 }
 
@@ -188,7 +208,7 @@ pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     /// [`ApiError::BadRequest`], [`ApiError::Internal`].
     fn list_objects_after(
         &self,
-        kind: (&str, Encoding),
+        kind: (&str, Forms),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError>;
 
@@ -199,7 +219,7 @@ pub trait ObjectRegistry: Clone + Send + Sync + 'static {
     /// [`ApiError::Expired`], [`ApiError::Internal`].
     fn object_changes(
         &self,
-        kind: (&str, Encoding),
+        kind: (&str, Forms),
         after: u64,
     ) -> Result<(Vec<ObjectChange>, u64), ApiError>;
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use agent_objects::{Encoding, Kinds, LastText, Object, ObjectKind, Refusal, Writer, set_live};
-use agent_sources::{ApiError, Choice, ObjectText, ObjectsListed};
+use agent_sources::{ApiError, Choice, Forms, ObjectText, ObjectsListed};
 use agent_store::{Sealed, ShownObject, StoredObject};
 use prost::bytes::Bytes;
 use proto_node::from_json;
@@ -49,20 +49,29 @@ impl Objects {
         object.map_err(|error| undecodable(row, &error))
     }
 
-    /// The same as text.
+    /// The same in the forms that are wanted, and no other.
     pub(super) fn text(
         &self,
-        (kind, encoding): (&ObjectKind, Encoding),
+        (kind, forms): (&ObjectKind, Forms),
         row: &StoredObject,
         last: &mut LastText,
     ) -> Result<ObjectText, ApiError> {
-        let whole = self.whole(kind, row)?;
-        let json = Kinds::this_release().text_from_wire(kind, &whole, last);
-        Ok(ObjectText {
+        let mut text = ObjectText {
             metadata: object::metadata_of(row)?,
-            json: json.map_err(|error| undecodable(row, &error))?,
-            message: (encoding == Encoding::Protobuf).then(|| whole.into_owned()),
-        })
+            json: None,
+            message: None,
+        };
+        if forms == Forms::default() {
+            // Nothing is decrypted for metadata.
+            return Ok(text);
+        }
+        let whole = self.whole(kind, row)?;
+        if forms.json {
+            let json = Kinds::this_release().text_from_wire(kind, &whole, last);
+            text.json = Some(json.map_err(|error| undecodable(row, &error))?);
+        }
+        text.message = forms.message.then(|| whole.into_owned());
+        Ok(text)
     }
 
     /// The objects of a kind that are chosen, in the encoding of the choice.

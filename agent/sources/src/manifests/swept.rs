@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 
 use agent_domain::Owner;
-use agent_objects::{Encoding, Object, ObjectId, Preconditions, Propagation, Writer};
+use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
 use proto_node::meta::ObjectMeta;
 use tracing::{info, warn};
 
 use super::directory::{Directory, OtherWish};
 use super::reconcile::directory;
 use crate::error::ApiError;
-use crate::objects::{ObjectDelete, ObjectRegistry, WriteBy};
+use crate::objects::{Forms, ObjectDelete, ObjectRegistry, WriteBy};
 
 /// Batches of changes that are looked at in place of all objects; where there are more, the objects are read.
 const BATCHES: usize = 16;
@@ -76,7 +76,7 @@ impl Swept {
                 return false;
             };
             // Where the log of changes does not reach back, all are read.
-            let Ok((changes, until)) = objects.object_changes((kind, Encoding::Json), *version)
+            let Ok((changes, until)) = objects.object_changes((kind, Forms::default()), *version)
             else {
                 return false;
             };

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status};
 
-use super::{Choice, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
+use super::{Choice, Forms, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, WriteBy};
 use crate::access::Permit;
 use crate::budget::Call;
 use crate::error::ApiError;
@@ -318,7 +318,8 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             call.check_room()?;
             let (out, responses) = mpsc::channel(WATCH_BACKLOG);
-            let feed = ObjectFeed(self.objects.clone(), encoding(asked.encoding)?);
+            let forms = Forms::of(encoding(asked.encoding)?, filter.has_fields());
+            let feed = ObjectFeed(self.objects.clone(), forms);
             let watch = Watch::new(feed, filter, call, out);
             tokio::spawn(watch.run(asked.resource_version));
             Ok(ReceiverStream::new(responses))

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use agent_objects::Kinds;
+use agent_objects::{Encoding, Kinds};
 use prost::Message;
 use proto_node::Schema;
 use proto_node::node::object_service_client::ObjectServiceClient;
 use proto_node::node::watch_response::Type;
 use proto_node::node::{
-    CreateObjectRequest, DescribeKindRequest, GetObjectRequest, ListKindsRequest,
+    self, CreateObjectRequest, DescribeKindRequest, GetObjectRequest, ListKindsRequest,
     ListObjectsRequest, ObjectName, Role, WatchObjectsRequest,
 };
 use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -16,6 +16,7 @@ use serde_json::json;
 use tonic::Code;
 use tonic::transport::Channel;
 
+use super::Forms;
 use crate::testing::{FakeRegistry, Server, grant};
 
 const KIND: &str = "VirtualMachineInstance";
@@ -127,6 +128,36 @@ async fn a_watch_begins_with_what_is_there_and_says_when_that_is_all() {
         let change = changes.message().await.expect("goes on").expect("goes on");
         assert_eq!(change.r#type(), wanted);
         assert_eq!(change.object.is_empty(), wanted == Type::Bookmark);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_messages_has_json_made_where_fields_are_selected_alone() {
+    let messages = Forms::of(Encoding::Protobuf, false);
+    assert!(messages.message && !messages.json);
+    let server = server();
+    let mut viewer = client(&server, "viewer").await;
+    let kinds = Kinds::this_release();
+    let kind = kinds.named(KIND).expect("a kind");
+    for (selector, wanted) in [
+        ("", Type::Added),
+        ("metadata.name=web", Type::Added),
+        ("metadata.name=other", Type::Bookmark),
+    ] {
+        let request = WatchObjectsRequest {
+            kind: KIND.to_owned(),
+            field_selector: selector.to_owned(),
+            encoding: node::Encoding::Protobuf.into(),
+            ..WatchObjectsRequest::default()
+        };
+        let changes = viewer.watch_objects(request).await.expect("is granted");
+        let first = changes.into_inner().message().await.expect("goes on");
+        let first = first.expect("goes on");
+        assert_eq!(first.r#type(), wanted, "{selector}");
+        if wanted == Type::Added {
+            let object = kinds.from_wire(kind, &first.object).expect("a message");
+            assert_eq!(object.metadata.name, "web");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use agent_domain::{ChangeKind, SOURCE_ANNOTATION};
-use agent_objects::{Encoding, Kinds, ObjectId};
+use agent_objects::{Kinds, ObjectId};
 use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
 use proto_node::node::{
@@ -23,8 +23,8 @@ use crate::machines::MachineRegistry;
 use crate::maintenance::{Maintained, Upkeep, UpkeepWish};
 use crate::node_view::{AnsweredCall, NodeView};
 use crate::objects::{
-    Choice, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale, ObjectText,
-    ObjectWritten, ObjectsListed, WriteBy,
+    Choice, Forms, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
+    ObjectText, ObjectWritten, ObjectsListed, WriteBy,
 };
 use crate::registry::{
     Applied, Apply, Change, Delete, Deleted, GuestRegistry, Kind, Listed, ObjectRef,
@@ -324,14 +324,16 @@ impl ObjectRegistry for FakeRegistry {
 
     fn list_objects_after(
         &self,
-        (kind, _): (&str, Encoding),
+        (kind, forms): (&str, Forms),
         after: Option<(&str, &str)>,
     ) -> Result<ObjectsListed<ObjectText>, ApiError> {
         let listed = self.list_objects(kind)?;
+        let entry = self.kinds().named(kind).expect("a kind");
+        let message = |object: &_| self.kinds().to_wire(entry, object).expect("an object");
         let texts = listed.items.into_iter().map(|object| ObjectText {
-            json: object.to_json().to_string().into_bytes(),
+            json: forms.json.then(|| object.to_text()),
+            message: forms.message.then(|| message(&object)),
             metadata: object.metadata,
-            message: None,
         });
         Ok(ObjectsListed {
             version: listed.version,
@@ -342,7 +344,7 @@ impl ObjectRegistry for FakeRegistry {
     /// The first change made version 2. There are 16 at a time.
     fn object_changes(
         &self,
-        (kind, _): (&str, Encoding),
+        (kind, _): (&str, Forms),
         after: u64,
     ) -> Result<(Vec<ObjectChange>, u64), ApiError> {
         let changes = self.0.changes.lock().expect("not poisoned");
@@ -358,7 +360,7 @@ impl ObjectRegistry for FakeRegistry {
                 happened: ChangeKind::Modified,
                 object: ObjectText {
                     metadata,
-                    json: Vec::new(),
+                    json: None,
                     message: None,
                 },
             }

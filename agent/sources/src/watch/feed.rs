@@ -1,7 +1,7 @@
 //! Where a watch has its objects from, and in what form its client has them: one for each service.
 
 use agent_domain::ChangeKind;
-use agent_objects::{Encoding, ObjectKind};
+use agent_objects::ObjectKind;
 use prost::Message;
 use proto_node::node::watch_response::Type;
 use proto_node::node::{Object, WatchObjectsResponse, WatchResponse};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::filter::Watched;
 use crate::error::ApiError;
-use crate::objects::{ObjectRegistry, ObjectText};
+use crate::objects::{Forms, ObjectRegistry, ObjectText};
 use crate::registry::{GuestRegistry, Kind};
 
 /// Changes read from the store in one go.
@@ -99,8 +99,8 @@ fn served(kind: &ObjectKind) -> Result<Kind, ApiError> {
     parse_kind(kind.kind)
 }
 
-/// Of `ObjectService`.
-pub(crate) struct ObjectFeed<O>(pub(crate) O, pub(crate) Encoding);
+/// Of `ObjectService`. Its client is sent the message of an object where there is one.
+pub(crate) struct ObjectFeed<O>(pub(crate) O, pub(crate) Forms);
 
 impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
     type Item = ObjectText;
@@ -135,7 +135,7 @@ impl<O: GuestRegistry + ObjectRegistry> Feed for ObjectFeed<O> {
         object: Option<ObjectText>,
         version: String,
     ) -> (WatchObjectsResponse, usize) {
-        let object = object.map(|object| object.message.unwrap_or(object.json));
+        let object = object.and_then(|object| object.message.or(object.json));
         let object = object.unwrap_or_default();
         let size = object.len();
         let response = WatchObjectsResponse {

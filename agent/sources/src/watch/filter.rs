@@ -33,11 +33,11 @@ impl Watched for ObjectText {
     }
 
     fn to_json(&self) -> Value {
-        read_again(&self.json)
+        read_again(self.json.as_deref().unwrap_or_default())
     }
 }
 
-/// The text is the agent's own. Of what it could not read again, no field matches.
+/// The text is the agent's own. Of what it could not read again, or did not ask for, no field matches.
 fn read_again(json: &[u8]) -> Value {
     serde_json::from_slice(json).unwrap_or_default()
 }
