@@ -1,5 +1,5 @@
 //! The pod networks of two nodes with distinct pools and routes to each other's: their guests reach each other directly, each
-//! under its own address. Each guest is told of the route to the other's pool beside its default route.
+//! under its own address. The route to the other's pool is announced to each guest beside its default route.
 
 #![forbid(unsafe_code)]
 
@@ -95,7 +95,7 @@ impl<'n> NodeWithGuest<'n> {
         Ok(place)
     }
 
-    /// The guest has the routes that it is told of, by its gateway, and the default routes too.
+    /// The guest has the routes that are announced to it, by its gateway, and the default routes too.
     fn has_routes(&mut self, other: &str, other6: &str) -> anyhow::Result<()> {
         let routes = self.ask("ip route")?;
         for wanted in [other, "default"] {

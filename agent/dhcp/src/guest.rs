@@ -45,7 +45,7 @@ pub struct Lease4 {
     pub server: Option<Ipv4Addr>,
     /// Its DNS servers.
     pub dns: Vec<Ipv4Addr>,
-    /// Networks, with their bits, that it reaches by its router as everything else, and that it is told of one by one.
+    /// Networks, with their bits, that it reaches by its router as everything else, and that are announced to it one by one.
     #[serde(default)]
     pub routes: Vec<(Ipv4Addr, u8)>,
 }

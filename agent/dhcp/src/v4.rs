@@ -246,7 +246,7 @@ fn offered(lease: &Lease4, guest: &Guest, wanted: &[u8]) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// The networks of the lease, and the default route, because a client that is told of classless routes ignores the router. Empty
+/// The networks of the lease, and the default route, because a client that gets classless routes ignores the router. Empty
 /// without any, so that clients go by the router.
 fn routes(lease: &Lease4) -> Vec<u8> {
     if lease.routes.is_empty() {

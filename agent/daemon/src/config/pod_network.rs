@@ -25,7 +25,7 @@ pub(crate) struct PodNetwork {
     pub(crate) mtu: u32,
     /// Networks that guests reach under their own addresses, such as the pools of other nodes.
     pub(crate) non_masquerade_cidrs: Vec<String>,
-    /// Networks that guests are told to reach by their gateway, beside the default route.
+    /// Networks that guests reach by their gateway, announced to them beside the default route.
     pub(crate) routes: Vec<String>,
     /// What guests may reach, in order.
     pub(crate) egress: Vec<String>,

@@ -1,4 +1,4 @@
-//! `pod_network.routes`: networks that guests are told to reach by their gateway.
+//! `pod_network.routes`: networks that guests reach by their gateway, announced to each of them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ use super::cidr::{contains, is_routed, network_of};
 /// Most of them. Each takes up to nine bytes of an answer of DHCPv4, which may have no more than 548.
 const MOST: usize = 16;
 
-/// One that guests cannot be told of, or all where they are too many, and the rule that is broken. `pools` are the node's own.
+/// One that cannot be announced to guests, or all where they are too many, and the rule that is broken. `pools` are the node's own.
 pub(super) fn fault(written: &[String], pools: &[(IpAddr, u8)]) -> Option<(String, &'static str)> {
     if written.len() > MOST {
         return Some((written.join(", "), "must be at most 16 networks"));

@@ -86,7 +86,7 @@ fn a_discover_is_answered_with_everything_there_is() {
     }
 }
 
-/// A guest that is told to reach two networks by its router.
+/// A guest to which two networks behind its router are announced.
 fn routed() -> Guest {
     let mut guest = guest();
     if let Some(lease) = &mut guest.v4 {

@@ -63,7 +63,7 @@ fn pools(root: &Path, config: &PodNetworkConfig) -> Vec<Finding> {
     config.pools().into_iter().map(judge).collect()
 }
 
-/// Routes of IPv6 that no guest is told of, because guests have no IPv6.
+/// Routes of IPv6 that are announced to no guest, because guests have no IPv6.
 fn unheard_routes(config: &PodNetworkConfig) -> Option<Finding> {
     if config.network6.is_some() {
         return None;
@@ -74,7 +74,7 @@ fn unheard_routes(config: &PodNetworkConfig) -> Option<Finding> {
         .find(|(network, _)| network.is_ipv6())?;
     Some(Finding::warn(
         CHECK,
-        format!("guests are not told of the route to {network}/{bits}: they have no IPv6"),
+        format!("the route to {network}/{bits} is announced to no guest: guests have no IPv6"),
         "pod_network.cidr6 in the agent's configuration, or pod_network.routes without networks of IPv6",
     ))
 }

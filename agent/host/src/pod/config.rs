@@ -22,7 +22,7 @@ pub struct PodNetworkConfig {
     pub mtu: u32,
     /// Networks, with their bits, that guests reach under their own addresses of the pool: they know a way back.
     pub non_masquerade: Vec<(IpAddr, u8)>,
-    /// Networks, with their bits, that guests are told to reach by their gateway, beside the default route.
+    /// Networks, with their bits, that guests reach by their gateway, announced to them beside the default route.
     pub routes: Vec<(IpAddr, u8)>,
     /// What guests may reach through the node and of the node itself: the first that matches decides, and without any they may.
     pub egress: Vec<Egress>,
@@ -77,7 +77,7 @@ impl PodNetworkConfig {
         std::iter::once(v4).chain(v6).collect()
     }
 
-    /// The routes that a guest with this address of its own network, and these bits of it, is told of. One within that network would
+    /// The routes that a guest with this address of its own network, and these bits of it, has announced to it. One within that network would
     /// hide the gateway from it.
     pub(crate) fn routes_of(&self, own: (IpAddr, u8)) -> impl Iterator<Item = (IpAddr, u8)> {
         let is_within = move |route: (IpAddr, u8)| overlap(route, own) && route.1 >= own.1;
