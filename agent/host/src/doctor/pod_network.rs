@@ -253,15 +253,8 @@ mod tests {
 
     fn config() -> PodNetworkConfig {
         PodNetworkConfig {
-            bridge: "kvmlet0".to_owned(),
-            network: Ipv4Addr::new(10, 213, 0, 0),
-            prefix: 16,
             network6: Some(POOL6),
-            mtu: 1500,
-            non_masquerade: Vec::new(),
-            routes: Vec::new(),
-            egress: Vec::new(),
-            dns: Vec::new(),
+            ..PodNetworkConfig::of_tests()
         }
     }
 

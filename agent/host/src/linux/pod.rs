@@ -515,17 +515,10 @@ mod tests {
     fn config(routes: &[(&str, u8)]) -> PodNetworkConfig {
         let routes = routes.iter();
         PodNetworkConfig {
-            bridge: "kvmlet0".to_owned(),
-            network: Ipv4Addr::new(10, 213, 0, 0),
-            prefix: 16,
-            network6: None,
-            mtu: 1500,
-            non_masquerade: Vec::new(),
             routes: routes
                 .map(|(network, bits)| (network.parse().unwrap(), *bits))
                 .collect(),
-            egress: Vec::new(),
-            dns: Vec::new(),
+            ..PodNetworkConfig::of_tests()
         }
     }
 

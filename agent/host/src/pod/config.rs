@@ -61,6 +61,22 @@ pub struct Egress {
 }
 
 impl PodNetworkConfig {
+    /// A pool of IPv4 alone, with nothing else said.
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> Self {
+        Self {
+            bridge: "kvmlet0".to_owned(),
+            network: Ipv4Addr::new(10, 213, 0, 0),
+            prefix: 16,
+            network6: None,
+            mtu: 1500,
+            non_masquerade: Vec::new(),
+            routes: Vec::new(),
+            egress: Vec::new(),
+            dns: Vec::new(),
+        }
+    }
+
     /// The pool of IPv4, and that of IPv6 if guests have it.
     pub(crate) fn pools(&self) -> Vec<Pool> {
         let v4 = Pool {

@@ -99,15 +99,9 @@ impl Drop for Elsewhere {
 fn plan() -> PodPlan {
     PodPlan {
         node: PodNetworkConfig {
-            bridge: "kvmlet0".to_owned(),
-            network: Ipv4Addr::new(10, 213, 0, 0),
-            prefix: 16,
             network6: Some(POOL6),
             mtu: 1400,
-            non_masquerade: Vec::new(),
-            routes: Vec::new(),
-            egress: Vec::new(),
-            dns: Vec::new(),
+            ..PodNetworkConfig::of_tests()
         },
         member: Member {
             veth: "kvp0123456789".to_owned(),

@@ -8,17 +8,7 @@ use crate::pod::{Member, PodPlan6};
 
 fn plan(ports: Vec<OpenPorts>) -> PodPlan {
     PodPlan {
-        node: PodNetworkConfig {
-            bridge: "kvmlet0".to_owned(),
-            network: Ipv4Addr::new(10, 213, 0, 0),
-            prefix: 16,
-            network6: None,
-            mtu: 1500,
-            non_masquerade: Vec::new(),
-            routes: Vec::new(),
-            egress: Vec::new(),
-            dns: Vec::new(),
-        },
+        node: PodNetworkConfig::of_tests(),
         member: Member {
             veth: "kvp0123456789".to_owned(),
             mac: [0x0a, 0x58, 10, 213, 0, 7],
