@@ -9,11 +9,11 @@ use std::time::Duration;
 use agent_domain::{PathRecord, PathRecords, PathRules};
 
 use crate::firmware::FirmwareSettings;
+use crate::free_space::ImageStoreLimits;
 use crate::machine_config::DebugPorts;
 use crate::pod::PodNetworkConfig;
 use crate::programs::{DHCP_PROGRAM, find_program};
 use crate::registry::RegistrySettings;
-use crate::room::ImageStoreLimits;
 
 /// What the agent remembers of paths at present, for all who ask.
 #[derive(Clone, Debug, Default)]

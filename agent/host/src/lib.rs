@@ -17,6 +17,7 @@ mod ends;
 mod facility;
 mod failure;
 mod firmware;
+mod free_space;
 mod guest_agent;
 mod helpers;
 mod hook_program;
@@ -39,7 +40,6 @@ mod process_usage;
 mod programs;
 mod registry;
 mod resolver;
-mod room;
 mod sandbox;
 mod scope;
 #[cfg(test)]
@@ -70,6 +70,7 @@ pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
     remove_kept_variables,
 };
+pub use free_space::ImageStoreLimits;
 pub use guest_agent::{GuestCredentials, GuestFileSystem, GuestInfo, GuestUser};
 pub use helpers::HELPER_MEMORY_BYTES;
 pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_program};
@@ -83,7 +84,6 @@ pub use oom_score::offer_first;
 pub use pod::{Egress, PodNetworkConfig};
 pub use programs::{DHCP_PROGRAM, find_program};
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
-pub use room::ImageStoreLimits;
 pub use usage::{
     CardUsage, DhcpUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage,
     RefusedUsage, RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,

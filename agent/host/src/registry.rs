@@ -25,10 +25,10 @@ use tokio::process::Command;
 use crate::child::{PULL_IMAGE, PullRequest};
 use crate::dialer::Dialer;
 use crate::failure::chain;
+use crate::free_space::SpaceReclaimer;
 use crate::helpers::{self, Helper};
 use crate::image_defaults::ImageDefaults;
 use crate::layout::ensure_private_dir;
-use crate::room::RoomMaker;
 use crate::sandbox::Sandbox;
 use blobs::{directory, tempfile_in};
 use failure::PullFailure;
@@ -68,8 +68,8 @@ pub(crate) struct PullOrder<'a> {
     pub(crate) credentials: &'a PullCredentials,
     pub(crate) settings: &'a RegistrySettings,
     pub(crate) limits: OciLimits,
-    /// Makes room for layers.
-    pub(crate) room: &'a RoomMaker,
+    /// Frees space for layers.
+    pub(crate) reclaimer: &'a SpaceReclaimer,
 }
 
 /// What was pulled, or is there already.
@@ -99,11 +99,11 @@ impl Puller {
         let mut failures = Vec::new();
         for place in settings.places(order.image) {
             ensure_private_dir(&self.dir)?;
-            let room = order.room.limits.room_in(&self.dir)?;
+            let space = order.reclaimer.limits.free_space_in(&self.dir)?;
             let is_mirror = place.is_mirror;
             let (mut request, times) = request(order, place).await?;
             let has_pass = request.credentials.is_some();
-            request.reserve_bytes = room.reserve_bytes;
+            request.reserve_bytes = space.reserve_bytes;
             let name = request.registry.clone();
             let whose = Whose {
                 namespace: order.namespace.clone(),
@@ -119,7 +119,7 @@ impl Puller {
                 progress,
                 fetcher: self.fetches.begin(&name),
                 dialer: &self.dialer,
-                room: order.room,
+                reclaimer: order.reclaimer,
             };
             match self
                 .ask_in_turns(&request, &serving, &whose, times.pull)

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use agent_images::disk::{WriteAt, data_runs};
 use agent_images::oci::Output;
 
-use crate::room::RoomGuard;
+use crate::free_space::ReserveGuard;
 
 /// The block size of most file systems.
 const BLOCK_BYTES: u64 = 4096;
@@ -16,7 +16,7 @@ const BLOCK_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct SparseFile {
     file: File,
-    guard: RoomGuard,
+    guard: ReserveGuard,
     /// Where the next byte in a row goes.
     at: u64,
 }
@@ -24,7 +24,7 @@ pub(super) struct SparseFile {
 impl SparseFile {
     /// Leaves so much of its file system free.
     pub(super) fn new(file: File, reserve_bytes: u64) -> Self {
-        let guard = RoomGuard::new(reserve_bytes);
+        let guard = ReserveGuard::new(reserve_bytes);
         Self { file, guard, at: 0 }
     }
 

@@ -1,4 +1,4 @@
-//! Room for other disks: those that nobody has, the one longest unused first.
+//! Frees space for other disks by removing those that nobody has, the one longest unused first.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 
+use crate::free_space::{FreeSpace, ImageStoreLimits};
 use crate::layout::{absent_is_none, ensure_private_dir};
-use crate::room::{ImageStoreLimits, Room};
 
 /// A pull that broke off goes on within this, if somebody still wants it: its layers stay so long.
 const RESUMED_WITHIN: Duration = Duration::from_secs(600);
@@ -65,13 +65,13 @@ impl Collector {
     }
 
     /// Removes as much as it takes to write so many bytes, or nothing where all that could go is too little: others would
-    /// fetch it again for nothing. Returns the room that there is then.
-    pub(super) fn make_room(&self, wanted: u64) -> io::Result<Room> {
+    /// fetch it again for nothing. Returns the free space afterwards.
+    pub(super) fn reclaim_space(&self, wanted: u64) -> io::Result<FreeSpace> {
         ensure_private_dir(&self.disks)?;
-        let room = || self.limits.room_in(&self.disks);
-        let lacking = wanted.saturating_sub(room()?.left());
+        let space = || self.limits.free_space_in(&self.disks);
+        let lacking = wanted.saturating_sub(space()?.available_bytes());
         if lacking == 0 {
-            return room();
+            return space();
         }
         let mut unused = Vec::new();
         let mut bytes = 0_u64;
@@ -84,17 +84,17 @@ impl Collector {
             }
         }
         if bytes < lacking {
-            return room();
+            return space();
         }
         for path in unused {
-            if room()?.left() >= wanted {
+            if space()?.available_bytes() >= wanted {
                 break;
             }
             if remove_unused(&path)? {
                 tracing::info!(path = %path.display(), "removed to make room for an image");
             }
         }
-        room()
+        space()
     }
 
     /// Layers go before disks.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_of_what_nobody_has_and_only_where_that_is_enough() {
+    fn space_is_reclaimed_from_unused_files_and_only_where_that_is_enough() {
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let (disks, layers) = (dir.path().join("disks"), dir.path().join("layers"));
         fs::create_dir(&disks).unwrap();
@@ -262,7 +262,9 @@ mod tests {
         let held = File::open(disks.join("held.raw")).unwrap();
         held.try_lock_shared().unwrap();
         let there = |name: &str| disks.join(name).exists();
-        let free = ImageStoreLimits::default().room_in(dir.path()).unwrap();
+        let free = ImageStoreLimits::default()
+            .free_space_in(dir.path())
+            .unwrap();
         // Nothing is left to write.
         let collector = |reserve_bytes| Collector {
             disks: disks.clone(),
@@ -273,11 +275,11 @@ mod tests {
             },
         };
         let full = collector(free.free_bytes * 2);
-        assert_eq!(full.make_room(8 << 20).unwrap().left(), 0);
+        assert_eq!(full.reclaim_space(8 << 20).unwrap().available_bytes(), 0);
         assert!(there("old.raw") && there("newest.raw"));
         // Others write to this file system meanwhile, so that only what went is certain.
-        full.make_room(1 << 20).unwrap();
+        full.reclaim_space(1 << 20).unwrap();
         assert!(!there("old.raw") && there("held.raw") && !there("newest.raw"));
-        assert!(collector(0).make_room(1).unwrap().left() > 0);
+        assert!(collector(0).reclaim_space(1).unwrap().available_bytes() > 0);
     }
 }

@@ -21,12 +21,12 @@ use crate::disk_images::{
     ConvertBounds, DiskImage, DiskImageError, Draft, convert_images_elsewhere,
 };
 use crate::failure::chain;
+use crate::free_space::{FreeSpace, ImageStoreLimits, SpaceReclaimer};
 use crate::helpers;
 use crate::image_defaults::ImageDefaults;
 use crate::kernels::{KernelError, LayerReading, TakenFile, read_layers};
 use crate::layout::ensure_private_dir;
 use crate::registry::{PullOrder, PulledImage, Puller, RegistrySettings};
-use crate::room::{ImageStoreLimits, Room, RoomMaker};
 use crate::sandbox::Sandbox;
 use crate::scope::Scope;
 use crate::work::on_thread;
@@ -135,7 +135,7 @@ impl Importer {
                     credentials: &pull.credentials,
                     settings: &pull.settings,
                     limits: LIMITS,
-                    room: &self.room_maker(),
+                    reclaimer: &self.space_reclaimer(),
                 };
                 let pulled = tokio::select! {
                     pulled = self.puller.pull(&order, is_kept, &tell) => pulled,
@@ -192,11 +192,12 @@ impl Importer {
         self.collect().await?;
         // The disk may well be larger than its layers, but hardly smaller.
         let packed = opened.bytes().map_err(|error| error.to_string())?;
-        let room = self.make_room(packed).await?;
-        let taking = self.take_out(&opened, path, &place, room, progress);
+        let space = self.reclaim_space(packed).await?;
+        let taking = self.take_out(&opened, path, &place, space, progress);
         let (draft, taken) = match taking.await {
             Err(error @ KernelError::Full { .. }) => {
-                self.make_room(room.left().saturating_mul(2)).await?;
+                self.reclaim_space(space.available_bytes().saturating_mul(2))
+                    .await?;
                 return Err(chain(&error));
             }
             other => other.map_err(|error| chain(&error))?,
@@ -215,7 +216,7 @@ impl Importer {
         } else {
             let needed = packed.saturating_add(taken.bytes);
             // An attempt that fails begins anew then, but it fails less often.
-            if are_ours && self.make_room(0).await?.left() < needed {
+            if are_ours && self.reclaim_space(0).await?.available_bytes() < needed {
                 self.puller.forget(&manifest);
             }
             self.convert(&digest, draft, place, progress).await?;
@@ -237,7 +238,7 @@ impl Importer {
     ) -> Result<(), String> {
         progress.tell(ImportStage::Converting, 0, 0);
         let name = format!("the disk of {digest}");
-        let room = self.make_room(0).await?;
+        let space = self.reclaim_space(0).await?;
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
         let (sandbox, runtime) = (Arc::clone(&self.sandbox), Handle::current());
@@ -249,7 +250,7 @@ impl Importer {
                 scope = Some(runtime.block_on(memory.scope(&sandbox, pid))?);
                 Ok(())
             };
-            let converted = convert(&name, (&draft, &place), room, &mut tell, &mut move_to);
+            let converted = convert(&name, (&draft, &place), space, &mut tell, &mut move_to);
             // The child was waited for, or could not be started.
             drop(memory);
             (converted, scope)
@@ -259,7 +260,8 @@ impl Importer {
             scope.remove().await;
         }
         if let Err(DiskImageError::NoSpace(..)) = &converted {
-            self.make_room(room.left().saturating_mul(2)).await?;
+            self.reclaim_space(space.available_bytes().saturating_mul(2))
+                .await?;
         }
         converted.map_err(|error| chain(&error))
     }
@@ -284,15 +286,15 @@ impl Importer {
         Ok(())
     }
 
-    /// Makes room for so many bytes where that is possible. Returns what there is.
-    async fn make_room(&self, wanted: u64) -> Result<Room, String> {
-        let made = self.room_maker().make(wanted).await;
+    /// Frees so many bytes where that is possible. Returns the free space afterwards.
+    async fn reclaim_space(&self, wanted: u64) -> Result<FreeSpace, String> {
+        let made = self.space_reclaimer().reclaim(wanted).await;
         made.map_err(|error| format!("no room can be made: {error}"))
     }
 
-    fn room_maker(&self) -> RoomMaker {
+    fn space_reclaimer(&self) -> SpaceReclaimer {
         let collector = self.collector();
-        RoomMaker::new(self.limits, move |wanted| collector.make_room(wanted))
+        SpaceReclaimer::new(self.limits, move |wanted| collector.reclaim_space(wanted))
     }
 
     /// The disk's file as the image has it.
@@ -301,7 +303,7 @@ impl Importer {
         opened: &OpenedLayers,
         path: Option<PathBuf>,
         place: &Path,
-        room: Room,
+        space: FreeSpace,
         progress: &Teller,
     ) -> Result<(Draft, TakenFile), KernelError> {
         progress.tell(ImportStage::Unpacking, 0, 0);
@@ -319,7 +321,7 @@ impl Importer {
             windows: &opened.windows,
             limits: LIMITS,
             longest: LONGEST,
-            reserve_bytes: room.reserve_bytes,
+            reserve_bytes: space.reserve_bytes,
             sandbox: Some(&self.sandbox),
             progress: &|done, of| progress.tell(ImportStage::Unpacking, done, of),
         };
@@ -368,7 +370,7 @@ fn name_raw(draft: Draft, bytes: u64, place: &Path) -> io::Result<()> {
 fn convert(
     name: &str,
     (source, place): (&Draft, &Path),
-    room: Room,
+    space: FreeSpace,
     progress: &mut dyn FnMut(u64, u64),
     move_to: &mut dyn FnMut(u32) -> io::Result<()>,
 ) -> Result<(), DiskImageError> {
@@ -383,7 +385,7 @@ fn convert(
     let bounds = ConvertBounds {
         limits,
         longest: LONGEST,
-        reserve_bytes: room.reserve_bytes,
+        reserve_bytes: space.reserve_bytes,
     };
     convert_images_elsewhere(&[image], draft.file(), bounds, progress, move_to)?;
     // Of two that are made of one digest either is right.

@@ -19,8 +19,8 @@ use super::fetches::Fetcher;
 use super::settings::RegistrySettings;
 use crate::child::{PULL_IS_BUSY, PullAsk, is_digest};
 use crate::dialer::Dialer;
+use crate::free_space::SpaceReclaimer;
 use crate::image_defaults::ImageDefaults;
-use crate::room::RoomMaker;
 
 /// Longest line of a child.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -60,7 +60,7 @@ pub(super) struct Serving<'a> {
     pub(super) progress: &'a Progress<'a>,
     pub(super) fetcher: Fetcher,
     pub(super) dialer: &'a Dialer,
-    pub(super) room: &'a RoomMaker,
+    pub(super) reclaimer: &'a SpaceReclaimer,
 }
 
 impl Serving<'_> {
@@ -90,21 +90,27 @@ impl Serving<'_> {
             }
             Err(error) => return Err(error),
         };
-        self.check_room(&digest, &file, bytes, beside)?;
+        self.check_free_space(&digest, &file, bytes, beside)?;
         blobs.insert(digest, kept);
         Ok(file)
     }
 
     /// Refuses a blob that would not fit `beside` the bytes that other blobs of the image still lack.
-    fn check_room(&self, digest: &str, file: &File, bytes: u64, beside: u64) -> io::Result<()> {
+    fn check_free_space(
+        &self,
+        digest: &str,
+        file: &File,
+        bytes: u64,
+        beside: u64,
+    ) -> io::Result<()> {
         let wanted = bytes.saturating_sub(file.metadata()?.len());
         let wanted = wanted.saturating_add(beside);
-        let room = self.room.limits.room_in(self.dir)?;
-        room.check(digest, wanted, self.dir)
+        let space = self.reclaimer.limits.free_space_in(self.dir)?;
+        space.check(digest, wanted, self.dir)
     }
 
     /// As [`Self::keep_blob`]. Where a blob would not fit, what nobody has is removed first.
-    async fn keep_or_make_room(
+    async fn keep_or_reclaim(
         &self,
         blobs: &mut HashMap<String, File>,
         digest: String,
@@ -112,7 +118,7 @@ impl Serving<'_> {
     ) -> io::Result<File> {
         match self.keep_blob(blobs, digest.clone(), bytes, beside) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                self.room.make(bytes.saturating_add(beside)).await?;
+                self.reclaimer.reclaim(bytes.saturating_add(beside)).await?;
                 self.keep_blob(blobs, digest, bytes, beside)
             }
             other => other,
@@ -145,7 +151,7 @@ impl Serving<'_> {
                     beside,
                 } => {
                     let sizes = (bytes, beside);
-                    match self.keep_or_make_room(&mut blobs, digest, sizes).await {
+                    match self.keep_or_reclaim(&mut blobs, digest, sizes).await {
                         Ok(file) => hand_over(&stream, file.as_fd()).await?,
                         Err(error) => refuse(&mut stream, &error.to_string()).await?,
                     }
@@ -261,7 +267,7 @@ mod tests {
 
     use super::super::fetches::Fetches;
     use super::*;
-    use crate::room::ImageStoreLimits;
+    use crate::free_space::ImageStoreLimits;
 
     fn serving<'a>(dir: &'a Path, fetches: &Fetches, registry: &str) -> Serving<'a> {
         Serving {
@@ -278,7 +284,7 @@ mod tests {
             is_kept: &|_| false,
             progress: &|_, _| {},
             fetcher: fetches.begin(registry),
-            room: Box::leak(Box::new(RoomMaker::new(
+            reclaimer: Box::leak(Box::new(SpaceReclaimer::new(
                 // Whatever of this machine's file system is free.
                 ImageStoreLimits {
                     reserve_bytes: Some(0),

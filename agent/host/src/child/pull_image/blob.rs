@@ -15,7 +15,7 @@ use super::error::PullError;
 use super::http::Client;
 use super::manifest::Blob;
 use super::messages::{Ask, Request};
-use crate::room::RoomGuard;
+use crate::free_space::ReserveGuard;
 
 /// Blobs that are fetched at a time, as container runtimes do by default.
 const AT_A_TIME: usize = 3;
@@ -125,7 +125,7 @@ struct BlobDraft<'a> {
     file: File,
     hash: Sha256,
     there: u64,
-    guard: RoomGuard,
+    guard: ReserveGuard,
 }
 
 impl<'a> BlobDraft<'a> {
@@ -139,7 +139,7 @@ impl<'a> BlobDraft<'a> {
             file: file.await?,
             hash: Sha256::new(),
             there: 0,
-            guard: RoomGuard::new(of.request.reserve_bytes),
+            guard: ReserveGuard::new(of.request.reserve_bytes),
         };
         of.lacking.set(of.lacking.get().saturating_add(blob.bytes));
         let failed = || PullError::io(format!("{} cannot be read", blob.digest));

@@ -1,4 +1,4 @@
-//! Room on the file system of images. Guests' overlays and disks and the ledger are on it, too: if images took all of it, guests
+//! Free space on the file system of images. Guests' overlays and disks and the ledger are on it, too: if images took all of it, guests
 //! of others would get errors or be paused, and the agent could note nothing.
 
 use std::fmt;
@@ -12,8 +12,8 @@ use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 use crate::work::on_thread;
 
-/// A helper looks again after it has written so much: others write meanwhile.
-const LOOK_EVERY_BYTES: u64 = 1 << 20;
+/// A helper checks the free space again after it has written so much: others write meanwhile.
+const CHECK_EVERY_BYTES: u64 = 1 << 20;
 
 /// The reserve of a large file system, in percent, and that of one of average size.
 const RESERVE_PERCENT: u64 = 5;
@@ -52,11 +52,11 @@ impl ImageStoreLimits {
             .unwrap_or_else(|| percent(RESERVE_PERCENT).max(least))
     }
 
-    /// The room on the file system of a directory.
-    pub(crate) fn room_in(self, dir: &Path) -> io::Result<Room> {
+    /// The free space on the file system of a directory.
+    pub(crate) fn free_space_in(self, dir: &Path) -> io::Result<FreeSpace> {
         let found = statvfs(dir)?;
         let capacity = found.blocks().saturating_mul(found.fragment_size());
-        Ok(Room {
+        Ok(FreeSpace {
             free_bytes: free(&found),
             reserve_bytes: self.reserve_of(capacity),
         })
@@ -65,20 +65,20 @@ impl ImageStoreLimits {
 
 /// What is free of a file system, and what has to stay so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct FreeSpace {
     pub(crate) free_bytes: u64,
     pub(crate) reserve_bytes: u64,
 }
 
-impl Room {
+impl FreeSpace {
     /// What may be written.
-    pub(crate) fn left(self) -> u64 {
+    pub(crate) fn available_bytes(self) -> u64 {
         self.free_bytes.saturating_sub(self.reserve_bytes)
     }
 
     /// Whether so much may be written; the error names the object that does not fit.
     pub(crate) fn check(self, what: &str, wanted: u64, dir: &Path) -> io::Result<()> {
-        if wanted <= self.left() {
+        if wanted <= self.available_bytes() {
             return Ok(());
         }
         let text = format!(
@@ -92,35 +92,35 @@ impl Room {
     }
 }
 
-/// Makes room for images by removing what nobody has.
+/// Frees space for images by removing what no guest uses.
 #[derive(Clone)]
-pub(crate) struct RoomMaker {
+pub(crate) struct SpaceReclaimer {
     pub(crate) limits: ImageStoreLimits,
-    make: Arc<MakeRoom>,
+    reclaim: Arc<Reclaim>,
 }
 
-type MakeRoom = dyn Fn(u64) -> io::Result<Room> + Send + Sync;
+type Reclaim = dyn Fn(u64) -> io::Result<FreeSpace> + Send + Sync;
 
-impl RoomMaker {
+impl SpaceReclaimer {
     pub(crate) fn new(
         limits: ImageStoreLimits,
-        make: impl Fn(u64) -> io::Result<Room> + Send + Sync + 'static,
+        reclaim: impl Fn(u64) -> io::Result<FreeSpace> + Send + Sync + 'static,
     ) -> Self {
-        let make = Arc::new(make);
-        Self { limits, make }
+        let reclaim = Arc::new(reclaim);
+        Self { limits, reclaim }
     }
 
-    /// Makes room for so many bytes where that is possible. Returns what there is.
-    pub(crate) async fn make(&self, wanted: u64) -> io::Result<Room> {
-        let make = Arc::clone(&self.make);
-        on_thread(move || make(wanted)).await?
+    /// Frees so many bytes where that is possible. Returns the free space afterwards.
+    pub(crate) async fn reclaim(&self, wanted: u64) -> io::Result<FreeSpace> {
+        let reclaim = Arc::clone(&self.reclaim);
+        on_thread(move || reclaim(wanted)).await?
     }
 }
 
-impl fmt::Debug for RoomMaker {
+impl fmt::Debug for SpaceReclaimer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_tuple("RoomMaker")
+            .debug_tuple("SpaceReclaimer")
             .field(&self.limits)
             .finish()
     }
@@ -128,19 +128,19 @@ impl fmt::Debug for RoomMaker {
 
 const WAY_OUT: &str = "free space, or remove images that no guest has (kvmctl image prune), or lower images.reserve_bytes";
 
-/// What a helper may still write to a file before it looks at the file system again.
+/// What a helper may still write to a file before it checks the free space again.
 #[derive(Debug)]
-pub(crate) struct RoomGuard {
+pub(crate) struct ReserveGuard {
     reserve_bytes: u64,
-    unlooked_bytes: u64,
+    unchecked_bytes: u64,
 }
 
-impl RoomGuard {
+impl ReserveGuard {
     /// Leaves so much free; 0: the file system may be filled.
     pub(crate) fn new(reserve_bytes: u64) -> Self {
         Self {
             reserve_bytes,
-            unlooked_bytes: 0,
+            unchecked_bytes: 0,
         }
     }
 
@@ -149,22 +149,22 @@ impl RoomGuard {
         if self.reserve_bytes == 0 {
             return Ok(());
         }
-        if self.unlooked_bytes < bytes {
-            let room = Room {
+        if self.unchecked_bytes < bytes {
+            let space = FreeSpace {
                 free_bytes: free(&fstatvfs(file.as_fd())?),
                 reserve_bytes: self.reserve_bytes,
             };
-            if room.left() < bytes {
+            if space.available_bytes() < bytes {
                 let text = format!(
                     "no space left on the file system of images: {} MiB are free and {} MiB are kept for guests: {WAY_OUT}",
-                    room.free_bytes >> 20,
-                    room.reserve_bytes >> 20,
+                    space.free_bytes >> 20,
+                    space.reserve_bytes >> 20,
                 );
                 return Err(io::Error::new(io::ErrorKind::StorageFull, text));
             }
-            self.unlooked_bytes = room.left().min(LOOK_EVERY_BYTES).max(bytes);
+            self.unchecked_bytes = space.available_bytes().min(CHECK_EVERY_BYTES).max(bytes);
         }
-        self.unlooked_bytes -= bytes;
+        self.unchecked_bytes -= bytes;
         Ok(())
     }
 }
@@ -202,12 +202,12 @@ mod tests {
 
     #[test]
     fn what_is_kept_for_guests_is_not_given_to_images() {
-        let room = Room {
+        let space = FreeSpace {
             free_bytes: 3 * GIB,
             reserve_bytes: GIB,
         };
-        room.check("x", 2 * GIB, Path::new("/images")).unwrap();
-        let refused = room.check("x", 2 * GIB + 1, Path::new("/images"));
+        space.check("x", 2 * GIB, Path::new("/images")).unwrap();
+        let refused = space.check("x", 2 * GIB + 1, Path::new("/images"));
         let refused = refused.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         let words =
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn a_helper_stops_before_it_writes_what_is_kept_for_guests() {
         let file = tempfile::tempfile().unwrap();
-        RoomGuard::new(0).before_write(&file, u64::MAX).unwrap();
-        let mut guard = RoomGuard::new(1);
+        ReserveGuard::new(0).before_write(&file, u64::MAX).unwrap();
+        let mut guard = ReserveGuard::new(1);
         guard.before_write(&file, 4096).unwrap();
-        assert_eq!(guard.unlooked_bytes, LOOK_EVERY_BYTES - 4096);
-        let refused = RoomGuard::new(u64::MAX).before_write(&file, 1);
+        assert_eq!(guard.unchecked_bytes, CHECK_EVERY_BYTES - 4096);
+        let refused = ReserveGuard::new(u64::MAX).before_write(&file, 1);
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 }
