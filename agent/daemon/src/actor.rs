@@ -137,7 +137,7 @@ impl<H: Host> Actor<H> {
     async fn round(&mut self) -> Result<Next, WriteError> {
         let Some((target, object)) = self.object()? else {
             self.agent.host.forget(&self.uid);
-            self.agent.release_room(&self.uid);
+            self.agent.release_reservation(&self.uid);
             return Ok(Next::Never);
         };
         self.agent.metrics.synced(&target);
@@ -153,10 +153,10 @@ impl<H: Host> Actor<H> {
             .begin_round(&self.agent.traces, &metadata, &record);
         let ended = self.end_operation(&mut record, now).await;
         wanted.closed = self.agent.node.keeper.closed(&self.agent.node.name);
-        wanted.room = self.room(&record, wanted.closed.is_some());
+        wanted.reservation = self.reservation(&record, wanted.closed.is_some());
         let given = self.address(&mut record, now)?;
         if let Given::Waits(why) = &given {
-            wanted.room = Reservation::Waits { why: why.clone() };
+            wanted.reservation = Reservation::Waits { why: why.clone() };
         }
         let begun = self.start.mark();
         let mut observed = Box::pin(self.agent.host.observe(Look {
@@ -188,8 +188,8 @@ impl<H: Host> Actor<H> {
         {
             return Ok(Next::Now);
         }
-        if planned.record.report.end.is_some() && planned.record.allocations.room.is_none() {
-            self.agent.release_room(&self.uid);
+        if planned.record.report.end.is_some() && planned.record.allocations.reservation.is_none() {
+            self.agent.release_reservation(&self.uid);
         }
         if sees_vmm(&observed) {
             self.agent
@@ -399,16 +399,16 @@ impl<H: Host> Actor<H> {
             pci: PciDemand::of(&spec.vmi),
             links_down: spec.links_down(),
             firmware: spec.vmi.boot.firmware().is_some(),
-            room: Reservation::default(),
+            reservation: Reservation::default(),
             probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),
             closed: None,
         })
     }
 
-    /// Whether the node has room for the VMI. One that has it, or will never need it, asks nobody; one that waits
+    /// The reservation of the VMI. One that has it, or will never need it, asks nobody; one that waits
     /// for the node to start guests only takes its place among those that wait.
-    fn room(&self, record: &Record, is_closed: bool) -> Reservation {
-        if let Some(claim) = &record.allocations.room {
+    fn reservation(&self, record: &Record, is_closed: bool) -> Reservation {
+        if let Some(claim) = &record.allocations.reservation {
             return Reservation::Granted(claim.clone());
         }
         let Some(spec) = self.spec.as_ref().filter(|_| record.report.end.is_none()) else {

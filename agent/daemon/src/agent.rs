@@ -109,7 +109,7 @@ impl<H: Host> Agent<H> {
     }
 
     /// Ends a VMI's reservation, and wakes the VMIs that are next to get theirs.
-    pub(crate) fn release_room(&self, uid: &str) {
+    pub(crate) fn release_reservation(&self, uid: &str) {
         for next in self.node.reservations.release(uid) {
             self.actors.wake(&next);
         }

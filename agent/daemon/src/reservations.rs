@@ -105,12 +105,14 @@ impl Reservations {
                 holds: false,
             };
         }
-        let room = ledger.reservation_of(uid, pools);
-        if let (Some(guest), Reservation::Granted(claim)) = (ledger.guests.get_mut(uid), &room) {
+        let reservation = ledger.reservation_of(uid, pools);
+        if let (Some(guest), Reservation::Granted(claim)) =
+            (ledger.guests.get_mut(uid), &reservation)
+        {
             guest.holds = true;
             guest.claim.clone_from(claim);
         }
-        room
+        reservation
     }
 
     /// Ends a reservation. Returns the uids of VMIs that get one now.

@@ -188,7 +188,7 @@ fn wish(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<EvictionStep>
         // Its VMM may still be there.
         return record
             .allocations
-            .room
+            .reservation
             .as_ref()
             .map(|_| EvictionStep::Ending);
     }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(steps(&one, &all), [Stop, Ending, Wait].map(Some));
         // One that has ended counts until nothing of it is left.
         let mut ended = ordered.clone();
-        ended.allocations.room = Some(Claim::default());
+        ended.allocations.reservation = Some(Claim::default());
         ended.report.end = Some(crate::End {
             phase: crate::Phase::Succeeded,
             reason: String::new(),
@@ -282,7 +282,7 @@ mod tests {
             reaping_since: None,
         });
         assert_eq!(steps(&one, &[(&ended, "")]), [Some(Ending)]);
-        ended.allocations.room = None;
+        ended.allocations.reservation = None;
         assert_eq!(steps(&one, &[(&ended, "")]), [None]);
     }
 

@@ -43,7 +43,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     draft.adopt();
     draft.settle();
     draft.heed_probes();
-    draft.keep_reservation();
+    draft.adopt_reservation();
     if draft.plan.record.report.end.is_some() {
         draft.clear_away();
     } else if let Some((requested_at, grace)) = finish::ending(wanted, &draft.plan.record) {

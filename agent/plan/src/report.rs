@@ -361,10 +361,10 @@ fn scheduled(wanted: &Wanted, record: &Record) -> Option<NewCondition> {
             &closed.message,
         ));
     }
-    let Reservation::Waits { why } = &wanted.room else {
+    let Reservation::Waits { why } = &wanted.reservation else {
         return None;
     };
-    let waits = record.allocations.room.is_none();
+    let waits = record.allocations.reservation.is_none();
     waits.then(|| new_condition(POD_SCHEDULED, status, UNSCHEDULABLE, why))
 }
 

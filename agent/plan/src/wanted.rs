@@ -25,8 +25,8 @@ pub struct Wanted {
     pub links_down: BTreeSet<String>,
     /// Firmware boots the guest.
     pub firmware: bool,
-    /// Whether the node has room for it. Of no account once it was granted.
-    pub room: Reservation,
+    /// Whether the node has enough left for it. Ignored once it was granted.
+    pub reservation: Reservation,
     /// What the guest's probes have come to.
     pub probes: ProbesSaid,
     /// Why the node starts no guests at present. Of no account for one that was started.

@@ -213,8 +213,8 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         namespace: String::from("default"),
         name: String::from("web"),
     };
-    let wanted = |room: &Claim| Wanted {
-        room: Reservation::Granted(room.clone()),
+    let wanted = |claim: &Claim| Wanted {
+        reservation: Reservation::Granted(claim.clone()),
         ..Wanted::default()
     };
     let first = granted(&[4, 2]);
@@ -224,7 +224,10 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         &seen,
         Timestamp(1),
     );
-    assert_eq!(planned.record.allocations.room.as_ref(), Some(&first));
+    assert_eq!(
+        planned.record.allocations.reservation.as_ref(),
+        Some(&first)
+    );
     let said: Vec<&str> = planned
         .events
         .iter()
@@ -241,6 +244,6 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         &seen,
         Timestamp(2),
     );
-    assert_eq!(again.record.allocations.room, Some(first));
+    assert_eq!(again.record.allocations.reservation, Some(first));
     assert!(again.events.is_empty(), "{:?}", again.events);
 }

@@ -193,7 +193,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         prop_oneof![4 => Just(None), 1 => Just(Some(Closed::going_down("node1")))],
     )
         .prop_map(
-            |(deletion, firmware, room, (liveness, readiness), closed)| Wanted {
+            |(deletion, firmware, reservation, (liveness, readiness), closed)| Wanted {
                 generation: 1,
                 deletion: deletion.map(|(ago, grace)| Deletion {
                     requested_at: Timestamp(NOW.0 - ago),
@@ -203,7 +203,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                 pci: agent_plan::PciDemand::default(),
                 links_down: BTreeSet::new(),
                 firmware,
-                room,
+                reservation,
                 probes: ProbesSaid {
                     liveness,
                     readiness,
@@ -412,23 +412,23 @@ proptest! {
 
     #[test]
     fn a_start_needs_room_and_what_runs_never_asks_for_it(mut wanted in wanted(), record in record(), seen in observed()) {
-        wanted.room = waits();
+        wanted.reservation = waits();
         let planned = plan(&wanted, &record, &seen, NOW);
         let starts = planned.actions.iter().any(|action| matches!(action, Action::StartVmm { .. }));
         prop_assert!(!starts, "{:?}", planned.actions);
         if record.launches.present()
 .is_some() && planned.record.launches.present()
 .is_some() {
-            let with = Wanted { room: granted(), ..wanted };
+            let with = Wanted { reservation: granted(), ..wanted };
             prop_assert_eq!(planned.actions, plan(&with, &record, &seen, NOW).actions);
         }
     }
 
     #[test]
     fn room_is_kept_until_the_vmm_is_gone(wanted in wanted(), mut record in record(), seen in observed()) {
-        record.allocations.room = Some(Claim::default());
+        record.allocations.reservation = Some(Claim::default());
         let planned = plan(&wanted, &record, &seen, NOW);
-        if planned.record.allocations.room.is_none() {
+        if planned.record.allocations.reservation.is_none() {
             prop_assert!(planned.record.report.end.is_some() && seen.vmms.is_absent());
         }
     }

@@ -254,23 +254,23 @@ fn a_guest_runs_and_powers_itself_off() {
 fn a_vmi_that_finds_no_room_says_so_once_and_starts_when_there_is_some() {
     let mut story = Story::new();
     story.note("the node is full");
-    story.wanted.room = Reservation::Waits {
+    story.wanted.reservation = Reservation::Waits {
         why: String::from("wants 64Gi of memory; node1 has 2Gi free"),
     };
     story.round(done);
     story.note("a little less full");
     story.wait(30);
-    story.wanted.room = Reservation::Waits {
+    story.wanted.reservation = Reservation::Waits {
         why: String::from("wants 64Gi of memory; node1 has 32Gi free"),
     };
     story.round(done);
     story.note("there is room");
     story.wait(30);
-    story.wanted.room = Reservation::default();
+    story.wanted.reservation = Reservation::default();
     story.round(done);
     story.note("the agent is another, and has taken the room for somebody else");
     story.vmm(MachineState::Configured);
-    story.wanted.room = Reservation::Waits {
+    story.wanted.reservation = Reservation::Waits {
         why: String::from("wants 64Gi"),
     };
     story.round(done);
@@ -684,12 +684,12 @@ fn a_cordoned_node_starts_nothing_lets_guests_run_and_starts_what_waited_when_it
     story.round(done);
     story.note("it is open, and full");
     story.wanted.closed = None;
-    story.wanted.room = Reservation::Waits {
+    story.wanted.reservation = Reservation::Waits {
         why: String::from("wants 64Gi of memory; node1 has 2Gi free"),
     };
     story.round(done);
     story.note("there is room");
-    story.wanted.room = Reservation::default();
+    story.wanted.reservation = Reservation::default();
     story.bring_up();
     story.note("the node is cordoned again");
     story.wanted.closed = node.closed("node1");

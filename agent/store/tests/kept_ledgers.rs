@@ -126,7 +126,7 @@ fn records_of_67c6e39_keep_phases_guests_orders_and_places() {
             launch.identity.as_ref().expect("is known").boot_id,
             launch.boot_id
         );
-        assert!(record.allocations.room.is_some(), "{name}");
+        assert!(record.allocations.reservation.is_some(), "{name}");
         assert_eq!(record.orders.paused, name == "paused");
     }
     let stopped = record_of(&ledger, "stopped");

@@ -196,9 +196,9 @@ fn check_second(record: &Record) {
         fields, 19,
         "all but id, incarnation, launch, orders and room"
     );
-    let room = record.allocations.room.as_ref().expect("is granted");
+    let claim = record.allocations.reservation.as_ref().expect("is granted");
     assert_eq!(
-        (room.memory_bytes, room.overhead_bytes, room.cpu_millis),
+        (claim.memory_bytes, claim.overhead_bytes, claim.cpu_millis),
         (64, 8, 100)
     );
     for (name, value) in before["orders"].as_object().expect("an object") {

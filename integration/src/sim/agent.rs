@@ -194,7 +194,7 @@ fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {
             .into_iter()
             .collect(),
         firmware: false,
-        room: world.room(record),
+        reservation: world.reservation(record),
         probes: world.probes(faults),
         closed: world.closed(),
     }

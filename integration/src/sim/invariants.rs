@@ -96,9 +96,11 @@ impl Watcher {
         }
         if !world.processes.is_empty()
             && world.disk.object_exists
-            && world.disk.record.allocations.room.is_none()
+            && world.disk.record.allocations.reservation.is_none()
         {
-            return Err(String::from("a VMM lives and has no room on the node"));
+            return Err(String::from(
+                "a VMM lives and has no reservation on the node",
+            ));
         }
         if world.intrusion {
             return Err(String::from("a VMM was started on a cordoned node"));

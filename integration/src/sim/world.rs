@@ -192,8 +192,8 @@ impl World {
     }
 
     /// Whether there is room for the VMI. Others take it again and again, until calm.
-    pub(crate) fn room(&self, record: &Record) -> Reservation {
-        if let Some(claim) = &record.allocations.room {
+    pub(crate) fn reservation(&self, record: &Record) -> Reservation {
+        if let Some(claim) = &record.allocations.reservation {
             return Reservation::Granted(claim.clone());
         }
         let quiet = self.now >= EPOCH.plus(STORM);

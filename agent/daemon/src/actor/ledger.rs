@@ -103,7 +103,7 @@ impl<H: Host> Actor<H> {
         info!("gone");
         self.agent.metrics.gone(target);
         self.agent.host.forget(&self.uid);
-        self.agent.release_room(&self.uid);
+        self.agent.release_reservation(&self.uid);
         Ok(Next::Never)
     }
 }

@@ -30,7 +30,7 @@ impl<H: Host> Agent<H> {
             .map_err(store)?;
         let count = objects.len();
         for (_, row) in &objects {
-            self.note_room(row)?;
+            self.note_reservation(row)?;
         }
         self.node.reservations.warn_of_misplaced();
         for (key, row) in objects {
@@ -44,12 +44,12 @@ impl<H: Host> Agent<H> {
         Ok(count)
     }
 
-    /// Before anybody asks for room it is known who has some, and who has waited for how long.
-    fn note_room(&self, row: &StoredObject) -> Result<(), ApiError> {
+    /// Runs before any VMI asks for a reservation: notes who holds one, and since when the others have waited.
+    fn note_reservation(&self, row: &StoredObject) -> Result<(), ApiError> {
         let Some(record) = self.store.ledger().record(&row.uid).map_err(store)? else {
             return Ok(());
         };
-        let claim = match (&record.allocations.room, &record.report.end) {
+        let claim = match (&record.allocations.reservation, &record.report.end) {
             (Some(claim), _) => claim.clone(),
             (None, Some(_)) => return Ok(()),
             // What this release cannot read keeps what it has; how much nobody can tell.
@@ -62,7 +62,7 @@ impl<H: Host> Agent<H> {
             uid: row.uid.clone(),
             since: accepted_at(&record),
             claim,
-            holds: record.allocations.room.is_some() || record.launches.present().is_some(),
+            holds: record.allocations.reservation.is_some() || record.launches.present().is_some(),
         });
         Ok(())
     }

@@ -31,8 +31,8 @@ fn cpus(cpu_millis: u64) -> Claim {
     }
 }
 
-fn is_granted(room: &Reservation) -> bool {
-    matches!(room, Reservation::Granted(_))
+fn is_granted(reservation: &Reservation) -> bool {
+    matches!(reservation, Reservation::Granted(_))
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
         }),
         ..Claim::default()
     };
-    let granted = |room: Reservation| match room {
+    let granted = |reservation: Reservation| match reservation {
         Reservation::Granted(claim) => claim.own_cpus().to_string(),
         Reservation::Waits { why } => why,
     };

@@ -397,9 +397,9 @@ impl LinuxHost {
             addresses: &record.allocations.pci,
             cpus: record
                 .allocations
-                .room
+                .reservation
                 .as_ref()
-                .and_then(|room| room.cpus.as_ref()),
+                .and_then(|claim| claim.cpus.as_ref()),
             generation_id: generation_id()
                 .map_err(|error| host_failure(&error, Path::new("/dev/urandom")))?,
         };

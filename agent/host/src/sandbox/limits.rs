@@ -47,7 +47,7 @@ impl Limits {
 
 /// CPUs of all threads, those of the kernel that serve them among them.
 fn granted(record: &Record) -> Option<CpuSet> {
-    match record.allocations.room.as_ref()?.cpus.as_ref()? {
+    match record.allocations.reservation.as_ref()?.cpus.as_ref()? {
         CpuGrant::Shared(cpus) => Some(cpus.clone()),
         CpuGrant::Dedicated(own) => Some(own.all()),
     }

@@ -163,7 +163,7 @@ impl Draft<'_> {
             self.look_again(LOOK_AGAIN);
             return;
         };
-        if !self.is_let_in() || !self.take_room() {
+        if !self.is_schedulable() || !self.reserve() {
             return;
         }
         self.reach(Phase::Scheduling);

@@ -186,7 +186,7 @@ impl Draft<'_> {
             Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
             Observation::Present(vmms) => self.reap(vmms),
             Observation::Absent => {
-                self.plan.record.allocations.room = None;
+                self.plan.record.allocations.reservation = None;
                 self.release();
             }
         }

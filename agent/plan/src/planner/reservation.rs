@@ -13,19 +13,22 @@ const ASK_AGAIN: Millis = Millis::from_secs(30);
 
 impl Draft<'_> {
     /// A launch of an agent that recorded no claims counts as a reservation all the same.
-    pub(super) fn keep_reservation(&mut self) {
+    pub(super) fn adopt_reservation(&mut self) {
         let record = &mut self.plan.record;
         if let (Some(_), None, Reservation::Granted(claim)) = (
             record.launches.present(),
             &record.report.end,
-            &self.wanted.room,
+            &self.wanted.reservation,
         ) {
-            record.allocations.room.get_or_insert_with(|| claim.clone());
+            record
+                .allocations
+                .reservation
+                .get_or_insert_with(|| claim.clone());
         }
     }
 
     /// Whether the node starts guests; false when the VMI has to wait for that. Whoever opens the node wakes it.
-    pub(super) fn is_let_in(&mut self) -> bool {
+    pub(super) fn is_schedulable(&mut self) -> bool {
         let Some(closed) = &self.wanted.closed else {
             return true;
         };
@@ -38,14 +41,14 @@ impl Draft<'_> {
     }
 
     /// Takes what the VMI needs of the node; false when it has to wait for it.
-    pub(super) fn take_room(&mut self) -> bool {
+    pub(super) fn reserve(&mut self) -> bool {
         let record = &mut self.plan.record;
-        if record.allocations.room.is_some() {
+        if record.allocations.reservation.is_some() {
             return true;
         }
-        match &self.wanted.room {
+        match &self.wanted.reservation {
             Reservation::Granted(claim) => {
-                record.allocations.room = Some(claim.clone());
+                record.allocations.reservation = Some(claim.clone());
                 if let Some(CpuGrant::Dedicated(cpus)) = &claim.cpus {
                     let message = assigned(cpus);
                     self.event(EventKind::Normal, "DedicatedCPUsAssigned", &message);

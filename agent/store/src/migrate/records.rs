@@ -76,7 +76,7 @@ impl From<OldRecord> for Record {
                 pci: old.pci,
                 vsock_cid: old.vsock_cid,
                 pod: old.pod,
-                room: old.room,
+                reservation: old.room,
             },
             report: Report {
                 phases: old.phases,

@@ -63,7 +63,7 @@ impl<H: Host> NodeService<H> {
         let mut left = 0;
         for guest in self.all_guests()? {
             let record = &guest.record;
-            let is_gone = record.report.end.is_some() && record.allocations.room.is_none();
+            let is_gone = record.report.end.is_some() && record.allocations.reservation.is_none();
             if is_gone || !record.may_have_run() {
                 continue;
             }
