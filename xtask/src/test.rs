@@ -88,12 +88,12 @@ pub fn run(root: &Path, options: &TestOptions) -> anyhow::Result<()> {
     results.extend(checked.err().map(|error| result::TestResult {
         name: "cargo xtask check".to_owned(),
         cost: result::Cost::default(),
-        verdict: result::TestOutcome::Failed(format!("{error:#}")),
+        outcome: result::TestOutcome::Failed(format!("{error:#}")),
     }));
     summary::print(&results);
     let failed = results
         .iter()
-        .any(|result| matches!(result.verdict, result::TestOutcome::Failed(_)));
+        .any(|result| matches!(result.outcome, result::TestOutcome::Failed(_)));
     if failed {
         std::process::exit(1)
     } else {

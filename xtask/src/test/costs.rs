@@ -39,7 +39,7 @@ impl Costs {
     /// looks like one that needs few.
     pub(super) fn learn(&mut self, results: &[TestResult]) {
         for result in results {
-            if matches!(result.verdict, TestOutcome::Passed) {
+            if matches!(result.outcome, TestOutcome::Passed) {
                 let cost = self.0.entry(result.name.clone()).or_insert(result.cost);
                 if result.cost.seconds < cost.seconds {
                     *cost = result.cost;

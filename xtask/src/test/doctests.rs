@@ -26,7 +26,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
     if !output.status.success()
         && !results
             .iter()
-            .any(|result| matches!(result.verdict, TestOutcome::Failed(_)))
+            .any(|result| matches!(result.outcome, TestOutcome::Failed(_)))
     {
         results.push(TestResult {
             name: "documentation tests".to_owned(),
@@ -34,7 +34,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
                 seconds: started.elapsed().as_secs_f64(),
                 ..Cost::default()
             },
-            verdict: TestOutcome::Failed(format!("{text}{errors}")),
+            outcome: TestOutcome::Failed(format!("{text}{errors}")),
         });
     }
     Ok(results)
@@ -43,7 +43,7 @@ pub(super) fn run(root: &Path) -> anyhow::Result<Vec<TestResult>> {
 /// A line such as `test vmm/memory/src/lib.rs - region (line 12) ... ok`.
 fn result(line: &str) -> Option<TestResult> {
     let (name, word) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let verdict = match word {
+    let outcome = match word {
         "ok" => TestOutcome::Passed,
         "ignored" => TestOutcome::ignored(""),
         _ => TestOutcome::Failed("see `cargo test --doc`".to_owned()),
@@ -51,7 +51,7 @@ fn result(line: &str) -> Option<TestResult> {
     Some(TestResult {
         name: name.to_owned(),
         cost: Cost::default(),
-        verdict,
+        outcome,
     })
 }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_line_of_rustdoc_becomes_a_result() {
         let passed = result("test a/src/lib.rs - thing (line 3) ... ok").expect("a result");
-        assert!(matches!(passed.verdict, TestOutcome::Passed));
+        assert!(matches!(passed.outcome, TestOutcome::Passed));
         assert_eq!(passed.name, "a/src/lib.rs - thing (line 3)");
         assert!(result("test result: ok. 1 passed; 0 failed").is_none());
     }

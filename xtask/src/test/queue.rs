@@ -83,7 +83,7 @@ mod tests {
                 seconds,
                 cpu_seconds,
             },
-            verdict: TestOutcome::Passed,
+            outcome: TestOutcome::Passed,
         });
         costs.learn(&results);
         let tests = ["short", "waits", "new", "busy"].map(test);

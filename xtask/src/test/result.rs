@@ -22,7 +22,7 @@ impl TestOutcome {
 pub(super) struct TestResult {
     pub name: String,
     pub cost: Cost,
-    pub verdict: TestOutcome,
+    pub outcome: TestOutcome,
 }
 
 /// Time on the clock and on CPUs.

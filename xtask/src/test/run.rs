@@ -89,7 +89,7 @@ fn when_idle(queue: &Queue, measuring: &Mutex<()>) -> Option<Test> {
 }
 
 fn show(result: &TestResult) {
-    let (word, more) = match &result.verdict {
+    let (word, more) = match &result.outcome {
         TestOutcome::Passed => ("ok", String::new()),
         // The cause first: the rest may be a log of hundreds of lines.
         TestOutcome::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
@@ -104,7 +104,7 @@ fn show(result: &TestResult) {
 fn one(test: &Test, bzimage: &Path, deadline: Option<Instant>) -> TestResult {
     let started = Instant::now();
     let mut used = Duration::ZERO;
-    let verdict = if let Some(reason) = &test.ignored {
+    let outcome = if let Some(reason) = &test.ignored {
         TestOutcome::ignored(reason)
     } else if limit(deadline).is_zero() {
         TestOutcome::Failed("not begun: the time for all tests is over".to_owned())
@@ -120,7 +120,7 @@ fn one(test: &Test, bzimage: &Path, deadline: Option<Instant>) -> TestResult {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: used.as_secs_f64(),
         },
-        verdict,
+        outcome,
     }
 }
 
@@ -137,7 +137,7 @@ fn unless_stopped(name: &str, mut run: impl FnMut() -> TestOutcome) -> TestOutco
             println!("   again            {name}: {STOPPED}");
             run()
         }
-        verdict => verdict,
+        outcome => outcome,
     }
 }
 
@@ -204,14 +204,14 @@ mod tests {
     /// Runs a test that fails with these words, one each time; how often it ran, and whether it passed at last.
     fn outcome(failures: &[&str]) -> (usize, bool) {
         let mut times = 0;
-        let verdict = unless_stopped("a test", || {
+        let outcome = unless_stopped("a test", || {
             let failure = failures.get(times);
             times += 1;
             failure.map_or(TestOutcome::Passed, |words| {
                 TestOutcome::Failed((*words).to_owned())
             })
         });
-        (times, matches!(verdict, TestOutcome::Passed))
+        (times, matches!(outcome, TestOutcome::Passed))
     }
 
     #[test]

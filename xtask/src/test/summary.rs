@@ -8,7 +8,7 @@ const SLOWEST: usize = 10;
 /// Prints failures and skips by name, the slowest tests, and the counts as the last line.
 pub(super) fn print(results: &[TestResult]) {
     for result in results {
-        match &result.verdict {
+        match &result.outcome {
             TestOutcome::Failed(output) => {
                 println!("failed:  {}{}", result.name, told_again(output))
             }
@@ -30,12 +30,12 @@ pub(super) fn print(results: &[TestResult]) {
 
 fn counts(results: &[TestResult]) -> String {
     let count =
-        |is: fn(&TestOutcome) -> bool| results.iter().filter(|result| is(&result.verdict)).count();
+        |is: fn(&TestOutcome) -> bool| results.iter().filter(|result| is(&result.outcome)).count();
     format!(
         "{} passed, {} failed, {} skipped",
-        count(|verdict| matches!(verdict, TestOutcome::Passed)),
-        count(|verdict| matches!(verdict, TestOutcome::Failed(_))),
-        count(|verdict| matches!(verdict, TestOutcome::Skipped(_)))
+        count(|outcome| matches!(outcome, TestOutcome::Passed)),
+        count(|outcome| matches!(outcome, TestOutcome::Failed(_))),
+        count(|outcome| matches!(outcome, TestOutcome::Skipped(_)))
     )
 }
 
@@ -46,10 +46,10 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_each_test_once() {
-        let result = |verdict| TestResult {
+        let result = |outcome| TestResult {
             name: String::new(),
             cost: Cost::default(),
-            verdict,
+            outcome,
         };
         let results = [
             result(TestOutcome::Passed),
