@@ -73,27 +73,27 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A program that allows what `rules` say and else ends the process.
 fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>, Box<dyn Error>> {
-    let mut verdicts: BTreeMap<u32, FilterAction> = BTreeMap::new();
+    let mut actions: BTreeMap<u32, FilterAction> = BTreeMap::new();
     for rule in rules {
         let number = u32::try_from(rule.number)?;
-        let verdict = verdicts
+        let action = actions
             .entry(number)
             .or_insert(FilterAction::If(Vec::new()));
-        if let FilterAction::If(arguments) = verdict
+        if let FilterAction::If(arguments) = action
             && !arguments.contains(&rule.arguments)
         {
             arguments.push(rule.arguments);
         }
     }
-    if verdicts.contains_key(&u32::try_from(libc::SYS_clone)?) {
+    if actions.contains_key(&u32::try_from(libc::SYS_clone)?) {
         // A filter cannot see the flags of `clone3`, so it is as if the kernel had none: the C library
         // takes `clone`.
         let no_such_call = FilterAction::Fails(libc::ENOSYS.unsigned_abs());
-        verdicts.insert(u32::try_from(libc::SYS_clone3)?, no_such_call);
+        actions.insert(u32::try_from(libc::SYS_clone3)?, no_such_call);
     }
-    let verdicts: Vec<(u32, FilterAction)> = verdicts.into_iter().collect();
+    let actions: Vec<(u32, FilterAction)> = actions.into_iter().collect();
     let mut program = Program::default();
-    find(&mut program, &verdicts);
+    find(&mut program, &actions);
     program.load(NUMBER);
     let ours = program.next();
     let others = program.end(KILL);
@@ -102,10 +102,10 @@ fn compile<'a>(rules: impl Iterator<Item = &'a Rule>) -> Result<Vec<Instruction>
     Ok(program.finish())
 }
 
-/// Finds the call, whose number is loaded, among `verdicts`, which are in order.
-fn find(program: &mut Program, verdicts: &[(u32, FilterAction)]) {
-    if verdicts.len() > LEAF {
-        let (lower, upper) = verdicts.split_at(verdicts.len() / 2);
+/// Finds the call, whose number is loaded, among `actions`, which are in order.
+fn find(program: &mut Program, actions: &[(u32, FilterAction)]) {
+    if actions.len() > LEAF {
+        let (lower, upper) = actions.split_at(actions.len() / 2);
         find(program, upper);
         let is_upper = program.next();
         find(program, lower);
@@ -114,17 +114,17 @@ fn find(program: &mut Program, verdicts: &[(u32, FilterAction)]) {
         program.compare(NOT_BELOW, first, is_upper, is_lower);
         return;
     }
-    let found: Vec<Label> = verdicts.iter().map(|(_, it)| decide(program, it)).collect();
+    let found: Vec<Label> = actions.iter().map(|(_, it)| decide(program, it)).collect();
     let mut otherwise = program.end(TRAP);
-    for ((number, _), found) in verdicts.iter().zip(found).rev() {
+    for ((number, _), found) in actions.iter().zip(found).rev() {
         program.compare(EQUAL, *number, found, otherwise);
         otherwise = program.next();
     }
 }
 
 /// Decides on a call by its arguments.
-fn decide(program: &mut Program, verdict: &FilterAction) -> Label {
-    let arguments = match verdict {
+fn decide(program: &mut Program, action: &FilterAction) -> Label {
+    let arguments = match action {
         FilterAction::Fails(error) => return program.end(libc::SECCOMP_RET_ERRNO | error),
         FilterAction::If(arguments) if arguments.contains(&Arguments::Any) => {
             return program.end(libc::SECCOMP_RET_ALLOW);

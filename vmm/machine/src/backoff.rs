@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn triple_faults_without_end_are_hopeless() {
         let mut backoff = ResetBackoff::default();
-        let verdicts: Vec<_> = (0..HOPELESS)
+        let decisions: Vec<_> = (0..HOPELESS)
             .map(|_| backoff.on_reset(SOON, true))
             .collect();
-        assert_eq!(verdicts.last(), Some(&ResetDecision::Hopeless));
+        assert_eq!(decisions.last(), Some(&ResetDecision::Hopeless));
     }
 }

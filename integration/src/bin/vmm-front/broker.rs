@@ -33,10 +33,10 @@ fn serve(vmm: &OwnedFd, directory: &Path) -> anyhow::Result<()> {
         let port = u32::from_le_bytes([p0, p1, p2, p3]);
         let program = UnixStream::connect(directory.join(port.to_string()));
         let mut answer = [0; PACKET_BYTES];
-        let (number, verdict) = answer.split_at_mut(8);
+        let (number, status) = answer.split_at_mut(8);
         number.copy_from_slice(&question[..8]);
         // A program that is not there is a refusal.
-        verdict[0] = u8::from(program.is_ok());
+        status[0] = u8::from(program.is_ok());
         let raw: Vec<_> = program.iter().map(AsRawFd::as_raw_fd).collect();
         let rights: Vec<_> = program
             .iter()

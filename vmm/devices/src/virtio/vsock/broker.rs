@@ -81,12 +81,12 @@ impl Broker {
 
 fn parse(packet: &[u8], descriptors: Vec<OwnedFd>) -> Option<Answer> {
     let (number, rest) = packet.split_first_chunk()?;
-    let (verdict, rest) = rest.split_first_chunk()?;
+    let (status, rest) = rest.split_first_chunk()?;
     if *rest != [0; 4] {
         return None;
     }
     let mut descriptors = descriptors.into_iter();
-    let descriptor = match u32::from_le_bytes(*verdict) {
+    let descriptor = match u32::from_le_bytes(*status) {
         CONNECTED => Some(descriptors.next()?),
         0 => None,
         _ => return None,
@@ -113,15 +113,15 @@ mod tests {
             .collect()
     }
 
-    fn packet(number: u64, verdict: u32, zero: u32) -> Vec<u8> {
-        let parts = [verdict.to_le_bytes(), zero.to_le_bytes()];
+    fn packet(number: u64, status: u32, zero: u32) -> Vec<u8> {
+        let parts = [status.to_le_bytes(), zero.to_le_bytes()];
         let mut packet = number.to_le_bytes().to_vec();
         packet.extend(parts.as_flattened());
         packet
     }
 
     #[test]
-    fn a_verdict_comes_with_as_many_descriptors_as_it_says() {
+    fn an_answer_comes_with_as_many_descriptors_as_its_status_says() {
         let yes = parse(&packet(7, 1, 0), files(1)).unwrap();
         assert_eq!((yes.number, yes.descriptor.is_some()), (7, true));
         let no = parse(&packet(u64::MAX, 0, 0), files(0)).unwrap();

@@ -49,21 +49,21 @@ impl Broker {
         .ok();
     }
 
-    fn verdict(&self, number: u64, verdict: u32, descriptors: &[BorrowedFd<'_>]) {
+    fn answer(&self, number: u64, status: u32, descriptors: &[BorrowedFd<'_>]) {
         let mut packet = number.to_le_bytes().to_vec();
-        packet.extend(verdict.to_le_bytes());
+        packet.extend(status.to_le_bytes());
         packet.extend([0; 4]);
         self.send(&packet, descriptors);
     }
 
     pub(super) fn refuse(&self, number: u64) {
-        self.verdict(number, 0, &[]);
+        self.answer(number, 0, &[]);
     }
 
     /// Gives the guest a socket; returns the program's end.
     pub(super) fn accept(&self, number: u64) -> UnixStream {
         let (program, theirs) = UnixStream::pair().unwrap();
-        self.verdict(number, 1, &[theirs.as_fd()]);
+        self.answer(number, 1, &[theirs.as_fd()]);
         let patience = Some(Duration::from_secs(20));
         program.set_read_timeout(patience).unwrap();
         program
@@ -114,7 +114,7 @@ fn what_the_broker_refuses_is_reset() {
     let (second, _) = broker.question().unwrap();
     // In any order; and a descriptor that is no connection is none.
     let file = tempfile::tempfile().unwrap();
-    broker.verdict(second, 1, &[file.as_fd()]);
+    broker.answer(second, 1, &[file.as_fd()]);
     assert_eq!(bench.expect(Operation::Reset).source_port, 81);
     broker.refuse(first);
     assert_eq!(bench.expect(Operation::Reset).source_port, 80);
