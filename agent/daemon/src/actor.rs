@@ -400,7 +400,11 @@ impl<H: Host> Actor<H> {
             links_down: spec.links_down(),
             firmware: spec.vmi.boot.firmware().is_some(),
             reservation: Reservation::default(),
-            probes: self.probes.as_ref().map(Probes::said).unwrap_or_default(),
+            probes: self
+                .probes
+                .as_ref()
+                .map(Probes::results)
+                .unwrap_or_default(),
             closed: None,
         })
     }

@@ -16,13 +16,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<ExitCode> {
     for problem in &checked.problems {
         writeln!(out, "{problem}")?;
     }
-    let verdict = match checked.wrong {
+    let outcome = match checked.wrong {
         0 => String::from("sound"),
         wrong => format!("{wrong} things are wrong with it"),
     };
     writeln!(
         out,
-        "{}: format {}, version {}, {} objects, {} records, {} changes, {} assignments: {verdict}",
+        "{}: format {}, version {}, {} objects, {} records, {} changes, {} assignments: {outcome}",
         path.display(),
         checked.format,
         checked.version,

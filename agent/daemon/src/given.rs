@@ -241,7 +241,7 @@ impl Reader<'_> {
 
 fn waits(reason: &str, message: String) -> Failure {
     Failure {
-        verdict: FailureClass::Pending,
+        class: FailureClass::Pending,
         reason: reason.to_owned(),
         message,
     }

@@ -249,7 +249,7 @@ fn says(hook: &Path, why: &str) -> String {
 
 fn failed(message: String) -> Failure {
     Failure {
-        verdict: FailureClass::Retry,
+        class: FailureClass::Retry,
         reason: String::from("HookFailed"),
         message,
     }

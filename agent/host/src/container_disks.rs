@@ -591,7 +591,7 @@ fn layout_failure(name: &str, error: &KernelError) -> Failure {
 
 fn pending(reason: &str, message: String) -> Failure {
     Failure {
-        verdict: FailureClass::Pending,
+        class: FailureClass::Pending,
         reason: reason.to_owned(),
         message,
     }

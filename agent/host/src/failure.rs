@@ -7,7 +7,7 @@ use agent_plan::{Failure, FailureClass};
 /// An action failed for now: what is missing may come.
 pub(crate) fn retry(reason: &str, message: impl Into<String>) -> Failure {
     Failure {
-        verdict: FailureClass::Retry,
+        class: FailureClass::Retry,
         reason: reason.to_owned(),
         message: message.into(),
     }
@@ -16,7 +16,7 @@ pub(crate) fn retry(reason: &str, message: impl Into<String>) -> Failure {
 /// An action can never succeed with this spec.
 pub(crate) fn fatal(reason: &str, message: impl Into<String>) -> Failure {
     Failure {
-        verdict: FailureClass::Fatal,
+        class: FailureClass::Fatal,
         reason: reason.to_owned(),
         message: message.into(),
     }

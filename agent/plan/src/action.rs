@@ -152,7 +152,8 @@ pub enum Completed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What it means for the VMI.
-    pub verdict: FailureClass,
+    #[serde(rename = "verdict")]
+    pub class: FailureClass,
     /// CamelCase, for conditions and events, such as `KernelNotFound`.
     pub reason: String,
     /// One sentence: object, value, rule, way out.

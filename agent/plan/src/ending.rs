@@ -93,7 +93,7 @@ fn vanished(record: &Record) -> Fate {
         .is_some_and(|launch| launch.identity.is_some());
     if known {
         Fate::DiedBeforeBoot(Failure {
-            verdict: FailureClass::Retry,
+            class: FailureClass::Retry,
             reason: String::from("VmmVanished"),
             message: String::from(
                 "The VMM process ended before the guest was booted and left no exit record.",
@@ -115,16 +115,16 @@ fn node_rebooted() -> Fate {
 }
 
 fn death(exit: &ExitObserved) -> Failure {
-    let (_, reason, message) = verdict_of(exit);
+    let (_, reason, message) = outcome_of(exit);
     Failure {
-        verdict: FailureClass::Retry,
+        class: FailureClass::Retry,
         reason: reason.to_owned(),
         message,
     }
 }
 
 fn ended(exit: &ExitObserved) -> Fate {
-    let (phase, reason, message) = verdict_of(exit);
+    let (phase, reason, message) = outcome_of(exit);
     Fate::Ended {
         phase,
         reason: reason.to_owned(),
@@ -133,7 +133,7 @@ fn ended(exit: &ExitObserved) -> Fate {
 }
 
 /// What an exit record means for a VMI whose guest ran.
-fn verdict_of(exit: &ExitObserved) -> (Phase, &'static str, String) {
+fn outcome_of(exit: &ExitObserved) -> (Phase, &'static str, String) {
     let (phase, reason, text) = match exit.reason {
         ExitReason::GuestPoweroff => (
             Phase::Succeeded,

@@ -185,7 +185,7 @@ mod tests {
     fn a_failed_pull_and_its_pause_are_events_of_a_kubelet() {
         let events = |reason: &str, message: &str| {
             let failure = Failure {
-                verdict: FailureClass::Pending,
+                class: FailureClass::Pending,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
             };

@@ -76,7 +76,7 @@ pub use pci_addresses::{AddressDemand, PciAddresses, PciDemand};
 pub use planner::{Plan, plan};
 pub use pod::{PodAddress, PodLease, free_address, is_of_pool, pool_size};
 pub use probe::{
-    ProbeAnswer, ProbeCount, ProbeKind, ProbeVerdict, ProbesKept, ProbesSaid, Unhealthy,
+    ProbeAnswer, ProbeCount, ProbeKind, ProbeRecord, ProbeResult, ProbeResults, Unhealthy,
     may_be_probed,
 };
 pub use record::{

@@ -42,7 +42,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     }
     draft.adopt();
     draft.settle();
-    draft.heed_probes();
+    draft.apply_probe_results();
     draft.adopt_reservation();
     if draft.plan.record.report.end.is_some() {
         draft.clear_away();

@@ -1,14 +1,14 @@
-//! Probes: from single answers of a guest to verdicts, as the kubelet comes to them, and what a plan makes of
-//! the verdicts.
+//! Probes: from single answers of a guest to results, as the kubelet counts them, and what a plan makes of
+//! the results.
 //!
-//! Answers are counted while the agent runs ([`ProbeCount`]); only verdicts reach the record, so that a guest that
+//! Answers are counted while the agent runs ([`ProbeCount`]); only results reach the record, so that a guest that
 //! answers every second costs the ledger nothing.
 
+mod apply;
 mod count;
-mod heed;
-pub(crate) mod kept;
+pub(crate) mod results;
 
+pub use apply::may_be_probed;
+pub(crate) use apply::of_the_unhealthy;
 pub use count::ProbeCount;
-pub use heed::may_be_probed;
-pub(crate) use heed::of_the_unhealthy;
-pub use kept::{ProbeAnswer, ProbeKind, ProbeVerdict, ProbesKept, ProbesSaid, Unhealthy};
+pub use results::{ProbeAnswer, ProbeKind, ProbeRecord, ProbeResult, ProbeResults, Unhealthy};

@@ -11,7 +11,7 @@ use crate::operation::shown::shown;
 use crate::orders::PAUSED;
 use crate::planner::draft::ours;
 use crate::planner::finish::ending;
-use crate::probe::kept::ProbeVerdict;
+use crate::probe::results::ProbeResult;
 use crate::record::Record;
 use crate::reservation::Reservation;
 use crate::time::Timestamp;
@@ -337,11 +337,11 @@ fn probed(wanted: &Wanted, record: &Record) -> NewCondition {
     let not_ready =
         |why: &str| new_condition("Ready", ConditionStatus::False, "ContainersNotReady", why);
     match (&wanted.probes.readiness, &record.report.probes.readiness) {
-        (None, _) | (_, ProbeVerdict::Succeeded) => {
+        (None, _) | (_, ProbeResult::Succeeded) => {
             new_condition("Ready", ConditionStatus::True, "", "")
         }
-        (_, ProbeVerdict::None) => not_ready("The readiness probe has not succeeded yet"),
-        (_, ProbeVerdict::Failed { why }) => {
+        (_, ProbeResult::None) => not_ready("The readiness probe has not succeeded yet"),
+        (_, ProbeResult::Failed { why }) => {
             not_ready(&format!("The readiness probe failed: {why}"))
         }
     }

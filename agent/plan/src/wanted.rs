@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::condition::ConditionStatus;
 use crate::maintenance::Closed;
 use crate::pci_addresses::PciDemand;
-use crate::probe::kept::ProbesSaid;
+use crate::probe::results::ProbeResults;
 use crate::reservation::Reservation;
 use crate::time::{Millis, Timestamp};
 
@@ -28,7 +28,7 @@ pub struct Wanted {
     /// Whether the node has enough left for it. Ignored once it was granted.
     pub reservation: Reservation,
     /// What the guest's probes have come to.
-    pub probes: ProbesSaid,
+    pub probes: ProbeResults,
     /// Why the node starts no guests at present. Of no account for one that was started.
     pub closed: Option<Closed>,
 }

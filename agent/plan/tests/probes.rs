@@ -2,7 +2,7 @@
 
 use agent_plan::{
     Action, BootId, Completed, Deletion, Enforcement, ExitObserved, ExitReason, MachineObserved,
-    MachineState, Millis, Observation, Observed, PauseObserved, Phase, ProbeVerdict, ProbesSaid,
+    MachineState, Millis, Observation, Observed, PauseObserved, Phase, ProbeResult, ProbeResults,
     Record, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, complete, may_be_probed, plan,
 };
 
@@ -35,9 +35,9 @@ impl Guest {
             now: Timestamp(0),
             wanted: Wanted {
                 generation: 1,
-                probes: ProbesSaid {
-                    liveness: Some(ProbeVerdict::None),
-                    readiness: Some(ProbeVerdict::None),
+                probes: ProbeResults {
+                    liveness: Some(ProbeResult::None),
+                    readiness: Some(ProbeResult::None),
                     grace: Millis::from_secs(20),
                 },
                 ..Wanted::default()
@@ -113,9 +113,9 @@ impl Guest {
     }
 }
 
-fn failed(why: &str) -> ProbeVerdict {
+fn failed(why: &str) -> ProbeResult {
     let why = why.to_owned();
-    ProbeVerdict::Failed { why }
+    ProbeResult::Failed { why }
 }
 
 #[test]
@@ -123,11 +123,11 @@ fn a_guest_is_ready_once_its_probe_says_so_and_stays_so_through_a_restart_of_the
     let mut guest = Guest::running();
     let not_yet = "False ContainersNotReady The readiness probe has not succeeded yet";
     assert_eq!(guest.ready(), not_yet);
-    guest.wanted.probes.readiness = Some(ProbeVerdict::Succeeded);
+    guest.wanted.probes.readiness = Some(ProbeResult::Succeeded);
     guest.round();
     assert_eq!(guest.ready(), "True  ");
     // What the next agent knows.
-    guest.wanted.probes.readiness = Some(ProbeVerdict::None);
+    guest.wanted.probes.readiness = Some(ProbeResult::None);
     guest.round();
     assert_eq!(guest.ready(), "True  ");
     guest.wanted.probes.readiness = Some(failed("exit code 1: no"));
@@ -157,8 +157,8 @@ fn a_guest_that_fails_its_liveness_probe_has_its_grace_period_and_has_failed() {
         let reason = if heeds_the_button {
             ExitReason::GuestPoweroff
         } else {
-            // The verdict is not taken back: nobody asks any more.
-            guest.wanted.probes.liveness = Some(ProbeVerdict::None);
+            // The result is not taken back: nobody asks any more.
+            guest.wanted.probes.liveness = Some(ProbeResult::None);
             guest.wait(20);
             guest.round();
             let reason = String::from("GracePeriodOver");
@@ -203,7 +203,7 @@ fn who_is_paused_silent_or_about_to_end_is_neither_asked_nor_ended_for_his_answe
         guest.wanted.probes.liveness = Some(failed("late"));
         guest.round();
         assert_eq!(guest.record.report.probes.unhealthy, None);
-        guest.wanted.probes.liveness = Some(ProbeVerdict::None);
+        guest.wanted.probes.liveness = Some(ProbeResult::None);
     };
     guest.vmm(Observation::Unknown {
         why: String::from("silent"),

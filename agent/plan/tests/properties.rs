@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use agent_plan::{
     Action, BootId, Claim, Closed, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved,
     ExitReason, Holding, Launch, MachineObserved, MachineState, Millis, Observation, Observed,
-    OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeVerdict, ProbesSaid,
+    OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeResult, ProbeResults,
     Progress, Record, Reservation, StandsStill, StopCause, StopOrder, Timestamp, VmiId,
     VmmIdentity, VmmObserved, Wanted, Work, complete, plan,
 };
@@ -189,7 +189,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         deletion,
         any::<bool>(),
         prop_oneof![4 => Just(granted()), 1 => Just(waits())],
-        (option::of(verdict()), option::of(verdict())),
+        (option::of(probe_result()), option::of(probe_result())),
         prop_oneof![4 => Just(None), 1 => Just(Some(Closed::going_down("node1")))],
     )
         .prop_map(
@@ -204,7 +204,7 @@ fn wanted() -> impl Strategy<Value = Wanted> {
                 links_down: BTreeSet::new(),
                 firmware,
                 reservation,
-                probes: ProbesSaid {
+                probes: ProbeResults {
                     liveness,
                     readiness,
                     grace: Millis::from_secs(30),
@@ -214,12 +214,12 @@ fn wanted() -> impl Strategy<Value = Wanted> {
         )
 }
 
-fn verdict() -> impl Strategy<Value = ProbeVerdict> {
+fn probe_result() -> impl Strategy<Value = ProbeResult> {
     let why = String::from("no answer");
     prop_oneof![
-        Just(ProbeVerdict::None),
-        Just(ProbeVerdict::Succeeded),
-        Just(ProbeVerdict::Failed { why })
+        Just(ProbeResult::None),
+        Just(ProbeResult::Succeeded),
+        Just(ProbeResult::Failed { why })
     ]
 }
 
@@ -315,7 +315,7 @@ proptest! {
     #[test]
     fn an_operation_that_gets_no_answer_fails_nothing(mut wanted in wanted(), mut record in record(), mut seen in observed()) {
         (wanted.deletion, record.orders.stop) = (None, None);
-        wanted.probes = ProbesSaid::default();
+        wanted.probes = ProbeResults::default();
         (seen.vmms, seen.exit) = (Observation::Absent, Observation::Absent);
         record.launches.give_up();
         seen.operation = unknown();

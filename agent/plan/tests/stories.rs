@@ -328,10 +328,10 @@ fn a_vmm_that_got_its_order_late_has_its_time_to_end() {
 #[test]
 fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
     let mut story = Story::new();
-    let fails = |verdict| {
+    let fails = |class| {
         move |action: &Action| match action {
             Action::EnsureKernel => Err(Failure {
-                verdict,
+                class,
                 reason: String::from("KernelNotFound"),
                 message: String::from("/var/lib/kvmlet/images/k/vmlinuz is missing"),
             }),

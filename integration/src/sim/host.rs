@@ -12,7 +12,7 @@ use super::world::{Late, World};
 
 fn failure(reason: &str) -> Failure {
     Failure {
-        verdict: FailureClass::Retry,
+        class: FailureClass::Retry,
         reason: reason.to_owned(),
         message: String::from("simulated"),
     }

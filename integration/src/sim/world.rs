@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_domain::PciAddress;
 use agent_plan::{
     BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Orders, PauseObserved, ProbeVerdict, ProbesSaid, Record, Reservation, Timestamp, VmiId,
+    Orders, PauseObserved, ProbeResult, ProbeResults, Record, Reservation, Timestamp, VmiId,
     VmmIdentity,
 };
 
@@ -209,14 +209,14 @@ impl World {
     }
 
     /// What probes have come to: in the storm a guest may fail its liveness probe.
-    pub(crate) fn probes(&mut self, faults: bool) -> ProbesSaid {
+    pub(crate) fn probes(&mut self, faults: bool) -> ProbeResults {
         let failed = faults && self.random.below(2000) == 0;
         if failed {
             self.say(|| String::from("guest    fails its liveness probe"));
         }
         let why = String::from("simulated");
-        ProbesSaid {
-            liveness: failed.then_some(ProbeVerdict::Failed { why }),
+        ProbeResults {
+            liveness: failed.then_some(ProbeResult::Failed { why }),
             readiness: None,
             grace: GRACE,
         }

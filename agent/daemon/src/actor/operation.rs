@@ -91,7 +91,7 @@ impl Operations {
 pub(super) fn joined(ended: Result<Outcome, tokio::task::JoinError>) -> Outcome {
     ended.unwrap_or_else(|error| {
         Err(Failure {
-            verdict: FailureClass::Retry,
+            class: FailureClass::Retry,
             reason: String::from("AgentFailed"),
             message: format!("the agent failed at it: {error}"),
         })

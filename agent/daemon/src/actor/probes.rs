@@ -1,5 +1,5 @@
 //! The probes of one VMI: a task for each asks the guest while it may be asked, and wakes the actor when there is
-//! something to heed. The actor waits for none of them.
+//! something to act on. The actor waits for none of them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_domain::{Probe, Vmi};
 use agent_host::{Host, Wake};
 use agent_plan::{
-    Millis, Observed, PlanEvent, ProbeCount, ProbeKind, ProbesSaid, Record, Wanted, may_be_probed,
+    Millis, Observed, PlanEvent, ProbeCount, ProbeKind, ProbeResults, Record, Wanted, may_be_probed,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -29,7 +29,7 @@ pub(super) struct Probes {
 /// State of one probe, and its events that are not recorded yet.
 struct ProbeReport {
     count: ProbeCount,
-    /// Not recorded yet; as many as a probe may tell at once.
+    /// Not recorded yet; as many as a probe may report at once.
     events: Vec<PlanEvent>,
 }
 
@@ -40,7 +40,7 @@ impl Probes {
         let mut tasks = JoinSet::new();
         let mut start = |kind, probe: &Option<Probe>| {
             let probe = probe.as_ref()?;
-            let told = Arc::new(Mutex::new(ProbeReport {
+            let report = Arc::new(Mutex::new(ProbeReport {
                 count: ProbeCount::new(kind, probe.clone()),
                 events: Vec::new(),
             }));
@@ -48,11 +48,11 @@ impl Probes {
                 agent: Arc::clone(agent),
                 vmi: vmi.clone(),
                 probe: probe.clone(),
-                told: Arc::clone(&told),
+                report: Arc::clone(&report),
                 wake: Arc::clone(wake),
             };
             tasks.spawn(prober.run(asked.subscribe()));
-            Some(told)
+            Some(report)
         };
         Self {
             liveness: start(ProbeKind::Liveness, &vmi.probes.liveness),
@@ -65,12 +65,12 @@ impl Probes {
         }
     }
 
-    /// What they have come to.
-    pub(super) fn said(&self) -> ProbesSaid {
-        let verdict = |told: &Arc<Mutex<ProbeReport>>| locked(told).count.verdict().clone();
-        ProbesSaid {
-            liveness: self.liveness.as_ref().map(verdict),
-            readiness: self.readiness.as_ref().map(verdict),
+    /// Their present results.
+    pub(super) fn results(&self) -> ProbeResults {
+        let result = |report: &Arc<Mutex<ProbeReport>>| locked(report).count.result().clone();
+        ProbeResults {
+            liveness: self.liveness.as_ref().map(result),
+            readiness: self.readiness.as_ref().map(result),
             grace: self.grace,
         }
     }
@@ -78,8 +78,9 @@ impl Probes {
     /// What is to be recorded since the last time.
     pub(super) fn events(&self) -> Vec<PlanEvent> {
         let both = [&self.liveness, &self.readiness];
-        let told = both.into_iter().flatten();
-        told.flat_map(|told| std::mem::take(&mut locked(told).events))
+        let reports = both.into_iter().flatten();
+        reports
+            .flat_map(|report| std::mem::take(&mut locked(report).events))
             .collect()
     }
 
@@ -97,19 +98,19 @@ struct Prober<H> {
     agent: Arc<Agent<H>>,
     vmi: Vmi,
     probe: Probe,
-    told: Arc<Mutex<ProbeReport>>,
+    report: Arc<Mutex<ProbeReport>>,
     wake: Wake,
 }
 
 impl<H: Host> Prober<H> {
     async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
-        while asked::each(&mut asked, |present| self.ask_on_and_on(present)).await {
-            locked(&self.told).count.pause();
+        while asked::each(&mut asked, |present| self.ask_periodically(present)).await {
+            locked(&self.report).count.pause();
         }
     }
 
-    async fn ask_on_and_on(&self, asked: Asked) {
-        let wait = locked(&self.told)
+    async fn ask_periodically(&self, asked: Asked) {
+        let wait = locked(&self.report)
             .count
             .first_wait(asked.running_since, clock::now());
         let wait = Duration::from_millis(u64::try_from(wait.0).unwrap_or(0));
@@ -117,22 +118,22 @@ impl<H: Host> Prober<H> {
             // Later than the clock goes.
             return std::future::pending().await;
         };
-        let mut turns = interval_at(first, self.probe.period);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = interval_at(first, self.probe.period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            turns.tick().await;
+            ticks.tick().await;
             let answer = self
                 .agent
                 .host
                 .probe(&self.vmi, &asked.record, &self.probe)
                 .await;
             tracing::trace!(?answer, "probe");
-            let mut told = locked(&self.told);
-            let before = told.count.verdict().clone();
-            let event = told.count.answered(answer, clock::now());
-            let is_news = event.is_some() || *told.count.verdict() != before;
-            told.events.extend(event);
-            drop(told);
+            let mut report = locked(&self.report);
+            let before = report.count.result().clone();
+            let event = report.count.answered(answer, clock::now());
+            let is_news = event.is_some() || *report.count.result() != before;
+            report.events.extend(event);
+            drop(report);
             if is_news {
                 self.wake.notify_one();
             }
@@ -141,6 +142,6 @@ impl<H: Host> Prober<H> {
 }
 
 /// No holder of these locks can leave what they guard half changed.
-fn locked(told: &Mutex<ProbeReport>) -> MutexGuard<'_, ProbeReport> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(report: &Mutex<ProbeReport>) -> MutexGuard<'_, ProbeReport> {
+    report.lock().unwrap_or_else(PoisonError::into_inner)
 }

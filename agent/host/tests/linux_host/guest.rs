@@ -221,7 +221,7 @@ async fn one_owner() -> Outcome {
         .await
         .unwrap_err();
     assert_eq!(
-        (failure.verdict, failure.reason.as_str()),
+        (failure.class, failure.reason.as_str()),
         (FailureClass::Retry, "DiskInUse")
     );
     assert!(failure.message.contains("disk.img"), "{failure:?}");

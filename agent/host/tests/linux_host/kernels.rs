@@ -116,7 +116,7 @@ async fn refused() -> Outcome {
         let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
             .await
             .unwrap_err();
-        assert_eq!(failure.verdict, FailureClass::Fatal, "{failure:?}");
+        assert_eq!(failure.class, FailureClass::Fatal, "{failure:?}");
         assert_eq!(failure.reason, "KernelNotBootable", "{failure:?}");
         assert!(failure.message.contains(reason), "{failure:?}");
         assert!(failure.message.contains("vmlinuz"), "{failure:?}");
@@ -132,13 +132,13 @@ async fn missing() -> Outcome {
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, FailureClass::Retry);
+    assert_eq!(failure.class, FailureClass::Retry);
     assert_eq!(failure.reason, "KernelNotFound");
     std::os::unix::fs::symlink("/etc/passwd", dirs.images().join("vmlinuz")).unwrap();
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, FailureClass::Fatal, "{failure:?}");
+    assert_eq!(failure.class, FailureClass::Fatal, "{failure:?}");
     Ok(())
 }
 
@@ -290,7 +290,7 @@ async fn by_a_child() -> Outcome {
     let failure = execute(&host, &vmi, 1, Action::EnsureKernel)
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, FailureClass::Retry, "{failure:?}");
+    assert_eq!(failure.class, FailureClass::Retry, "{failure:?}");
     assert!(failure.message.contains("without an answer"), "{failure:?}");
     assert_eq!(std::fs::read_to_string(noted)?, "read-layers\n");
     Ok(())

@@ -71,7 +71,7 @@ async fn tap() -> Outcome {
     let failure = execute(&host, &vmi, 1, Action::EnsureTaps)
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, FailureClass::Retry);
+    assert_eq!(failure.class, FailureClass::Retry);
     assert!(failure.message.contains("br0"), "{failure:?}");
 
     make_bridge().await;

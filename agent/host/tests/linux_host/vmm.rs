@@ -103,7 +103,7 @@ async fn nothing() -> Outcome {
         .await
         .unwrap_err();
     assert_eq!(
-        (failure.verdict, failure.reason.as_str()),
+        (failure.class, failure.reason.as_str()),
         (FailureClass::Retry, "VmmGone")
     );
     let request = ConsoleRequest {
@@ -149,7 +149,7 @@ async fn start_in_vain(host: &LinuxHost, vmi: &Vmi) -> Failure {
     let failure = execute(host, vmi, 1, Action::StartVmm { incarnation: 1 })
         .await
         .unwrap_err();
-    assert_eq!(failure.verdict, FailureClass::Retry);
+    assert_eq!(failure.class, FailureClass::Retry);
     failure
 }
 
@@ -582,7 +582,7 @@ async fn busy() -> Outcome {
     };
     let failure = execute(&host, &vmi, 1, stop.clone()).await.unwrap_err();
     assert_eq!(
-        (failure.verdict, failure.reason.as_str()),
+        (failure.class, failure.reason.as_str()),
         (FailureClass::Retry, "VmmBusy"),
         "{failure:?}"
     );

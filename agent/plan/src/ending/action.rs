@@ -105,11 +105,11 @@ fn fail(record: &mut Record, action: &Action, failure: &Failure, now: Timestamp)
             }];
         }
     }
-    if failure.verdict == FailureClass::Fatal && record.report.end.is_none() {
+    if failure.class == FailureClass::Fatal && record.report.end.is_none() {
         let (reason, message) = (&failure.reason, &failure.message);
         return vec![conclude(record, Phase::Failed, reason, message, now)];
     }
-    if failure.verdict == FailureClass::Pending {
+    if failure.class == FailureClass::Pending {
         return note_pending(record, failure, now);
     }
     let counted = count_failure(record, failure.clone(), now);
@@ -173,7 +173,7 @@ mod tests {
         };
         let pending = |reason: &str, message: &str| {
             Err(Failure {
-                verdict: FailureClass::Pending,
+                class: FailureClass::Pending,
                 reason: reason.to_owned(),
                 message: message.to_owned(),
             })

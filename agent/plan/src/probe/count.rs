@@ -2,7 +2,7 @@
 
 use agent_domain::Probe;
 
-use super::kept::{ProbeAnswer, ProbeKind, ProbeVerdict};
+use super::results::{ProbeAnswer, ProbeKind, ProbeResult};
 use crate::condition::{EventKind, PlanEvent};
 use crate::time::{Millis, Timestamp};
 
@@ -20,7 +20,7 @@ pub struct ProbeCount {
     last: Option<bool>,
     /// How many like it came in a row.
     run: u32,
-    verdict: ProbeVerdict,
+    result: ProbeResult,
     /// Events that may be sent.
     events: u32,
     /// Since when the next one is earned.
@@ -36,7 +36,7 @@ impl ProbeCount {
             probe,
             last: None,
             run: 0,
-            verdict: ProbeVerdict::None,
+            result: ProbeResult::None,
             events: EVENTS_AT_ONCE,
             earning_since: None,
         }
@@ -44,8 +44,8 @@ impl ProbeCount {
 
     /// What has come of it.
     #[must_use]
-    pub const fn verdict(&self) -> &ProbeVerdict {
-        &self.verdict
+    pub const fn result(&self) -> &ProbeResult {
+        &self.result
     }
 
     /// What is left of the initial delay of a guest that runs since `started_at`. Never more than the whole of
@@ -57,16 +57,16 @@ impl ProbeCount {
     }
 
     /// The guest is not asked for a while: what it answered before does not count with what it answers later. A
-    /// verdict on its readiness stays; one on its life is not carried over.
+    /// result on its readiness stays; one on its life is not carried over.
     pub fn pause(&mut self) {
         self.last = None;
         self.run = 0;
         if self.kind == ProbeKind::Liveness {
-            self.verdict = ProbeVerdict::None;
+            self.result = ProbeResult::None;
         }
     }
 
-    /// Counts an answer; the event, when there is something to tell.
+    /// Counts an answer; returns an event for a bad answer, unless too many were sent.
     pub fn answered(&mut self, answer: ProbeAnswer, now: Timestamp) -> Option<PlanEvent> {
         let kind = self.kind.as_str();
         let (good, text, why) = match answer {
@@ -75,7 +75,7 @@ impl ProbeCount {
             // The kubelet counts no such answer either.
             ProbeAnswer::NotAsked(why) => {
                 let text = format!("{kind} probe errored and resulted in unknown state: {why}");
-                return self.tell(text, now);
+                return self.rate_limited_event(text, now);
             }
         };
         self.run = if self.last == Some(good) {
@@ -89,17 +89,21 @@ impl ProbeCount {
         } else {
             self.probe.failure_threshold
         };
-        let failed = matches!(self.verdict, ProbeVerdict::Failed { .. });
+        let failed = matches!(self.result, ProbeResult::Failed { .. });
         if self.run >= threshold && good {
-            self.verdict = ProbeVerdict::Succeeded;
+            self.result = ProbeResult::Succeeded;
         } else if self.run >= threshold && !failed {
             // Later texts come as events: the condition says why it changed.
-            self.verdict = ProbeVerdict::Failed { why };
+            self.result = ProbeResult::Failed { why };
         }
-        if good { None } else { self.tell(text, now) }
+        if good {
+            None
+        } else {
+            self.rate_limited_event(text, now)
+        }
     }
 
-    fn tell(&mut self, message: String, now: Timestamp) -> Option<PlanEvent> {
+    fn rate_limited_event(&mut self, message: String, now: Timestamp) -> Option<PlanEvent> {
         let since = *self.earning_since.get_or_insert(now);
         let earned = now.since(since).0 / EVENT_EVERY.0;
         if since > now || earned > 0 {
@@ -140,9 +144,9 @@ mod tests {
         ProbeAnswer::Bad(text.to_owned())
     }
 
-    fn failed(why: &str) -> ProbeVerdict {
+    fn failed(why: &str) -> ProbeResult {
         let why = why.to_owned();
-        ProbeVerdict::Failed { why }
+        ProbeResult::Failed { why }
     }
 
     #[test]
@@ -150,21 +154,21 @@ mod tests {
         let mut count = count(ProbeKind::Readiness, 2, 3);
         let mut after = |answer| {
             count.answered(answer, Timestamp(0));
-            count.verdict().clone()
+            count.result().clone()
         };
-        assert_eq!(after(ProbeAnswer::Good), ProbeVerdict::None);
-        assert_eq!(after(bad("a")), ProbeVerdict::None);
-        assert_eq!(after(ProbeAnswer::Good), ProbeVerdict::None);
-        assert_eq!(after(ProbeAnswer::Good), ProbeVerdict::Succeeded);
-        assert_eq!(after(bad("b")), ProbeVerdict::Succeeded);
-        assert_eq!(after(bad("c")), ProbeVerdict::Succeeded);
+        assert_eq!(after(ProbeAnswer::Good), ProbeResult::None);
+        assert_eq!(after(bad("a")), ProbeResult::None);
+        assert_eq!(after(ProbeAnswer::Good), ProbeResult::None);
+        assert_eq!(after(ProbeAnswer::Good), ProbeResult::Succeeded);
+        assert_eq!(after(bad("b")), ProbeResult::Succeeded);
+        assert_eq!(after(bad("c")), ProbeResult::Succeeded);
         // Who was not asked has not answered.
         let not_asked = ProbeAnswer::NotAsked("no address".to_owned());
-        assert_eq!(after(not_asked), ProbeVerdict::Succeeded);
+        assert_eq!(after(not_asked), ProbeResult::Succeeded);
         assert_eq!(after(bad("d")), failed("d"));
         assert_eq!(after(bad("e")), failed("d"));
         assert_eq!(after(ProbeAnswer::Good), failed("d"));
-        assert_eq!(after(ProbeAnswer::Good), ProbeVerdict::Succeeded);
+        assert_eq!(after(ProbeAnswer::Good), ProbeResult::Succeeded);
     }
 
     #[test]
@@ -173,15 +177,15 @@ mod tests {
         liveness.answered(bad("a"), Timestamp(0));
         liveness.pause();
         liveness.answered(bad("a"), Timestamp(0));
-        assert_eq!(*liveness.verdict(), ProbeVerdict::None);
+        assert_eq!(*liveness.result(), ProbeResult::None);
         liveness.answered(bad("a"), Timestamp(0));
-        assert_eq!(*liveness.verdict(), failed("a"));
+        assert_eq!(*liveness.result(), failed("a"));
         liveness.pause();
-        assert_eq!(*liveness.verdict(), ProbeVerdict::None);
+        assert_eq!(*liveness.result(), ProbeResult::None);
         let mut readiness = count(ProbeKind::Readiness, 1, 1);
         readiness.answered(ProbeAnswer::Good, Timestamp(0));
         readiness.pause();
-        assert_eq!(*readiness.verdict(), ProbeVerdict::Succeeded);
+        assert_eq!(*readiness.result(), ProbeResult::Succeeded);
     }
 
     #[test]

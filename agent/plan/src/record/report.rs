@@ -10,7 +10,7 @@ use crate::clock::{ClockMark, Heard};
 use crate::condition::Condition;
 use crate::guest::{CredentialsSync, GuestTold, JudgedAddresses, SeenAddresses};
 use crate::operation::OperationTold;
-use crate::probe::kept::ProbesKept;
+use crate::probe::results::ProbeRecord;
 use crate::time::Timestamp;
 
 /// What came of a VMI so far. Its actor alone writes it.
@@ -31,7 +31,7 @@ pub struct Report {
     /// Of a guest that firmware boots, since it was first seen running.
     pub firmware: Option<FirmwareWatch>,
     /// What its probes have come to.
-    pub probes: ProbesKept,
+    pub probes: ProbeRecord,
     /// Where the wall clock stood when it was last followed.
     pub clock: Option<ClockMark>,
     /// Its deletion, as the planner came to know of it.
@@ -65,7 +65,7 @@ impl Report {
             conditions: Vec::new(),
             unpauses_done: 0,
             firmware: None,
-            probes: ProbesKept::default(),
+            probes: ProbeRecord::default(),
             clock: None,
             deletion: None,
             guest: None,

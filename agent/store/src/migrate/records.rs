@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_plan::{
     Allocations, Claim, ClockMark, Condition, CredentialsSync, End, FirmwareWatch, GuestTold,
     Heard, JudgedAddresses, Launch, OperationTold, Orders, PciAddresses, PhaseEntry, PodAddress,
-    ProbesKept, Record, Report, SeenAddresses, StartFailures, StopProgress, VmiId,
+    ProbeRecord, Record, Report, SeenAddresses, StartFailures, StopProgress, VmiId,
 };
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 use serde::Deserialize;
@@ -42,7 +42,7 @@ struct OldRecord {
     #[serde(default)]
     room: Option<Claim>,
     #[serde(default)]
-    probes: ProbesKept,
+    probes: ProbeRecord,
     #[serde(default)]
     clock: Option<ClockMark>,
     #[serde(default)]

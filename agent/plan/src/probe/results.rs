@@ -35,9 +35,9 @@ pub enum ProbeAnswer {
     NotAsked(String),
 }
 
-/// What a probe has come to.
+/// State of a probe after its thresholds of successes and failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ProbeVerdict {
+pub enum ProbeResult {
     /// Nothing yet.
     #[default]
     None,
@@ -50,13 +50,13 @@ pub enum ProbeVerdict {
     },
 }
 
-/// What a VMI's probes say now.
+/// Present results of the probes of a VMI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProbesSaid {
+pub struct ProbeResults {
     /// `None`: it has no such probe.
-    pub liveness: Option<ProbeVerdict>,
+    pub liveness: Option<ProbeResult>,
     /// `None`: it has no such probe.
-    pub readiness: Option<ProbeVerdict>,
+    pub readiness: Option<ProbeResult>,
     /// How long a guest that fails its liveness probe has to shut itself down.
     pub grace: Millis,
 }
@@ -64,9 +64,9 @@ pub struct ProbesSaid {
 /// What is remembered of a VMI's probes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ProbesKept {
-    /// The last verdict on its readiness: it holds until the next, through a restart of the agent too.
-    pub readiness: ProbeVerdict,
+pub struct ProbeRecord {
+    /// The last result on its readiness: it holds until the next, through a restart of the agent too.
+    pub readiness: ProbeResult,
     /// Set once its liveness probe has failed: the guest is ended.
     pub unhealthy: Option<Unhealthy>,
 }

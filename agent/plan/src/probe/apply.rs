@@ -1,6 +1,6 @@
-//! What a plan makes of the verdicts.
+//! What a plan makes of the results of probes.
 
-use super::kept::{ProbeVerdict, Unhealthy};
+use super::results::{ProbeResult, Unhealthy};
 use crate::condition::EventKind;
 use crate::observation::{MachineState, Observed};
 use crate::planner::draft::{Draft, ours};
@@ -46,16 +46,16 @@ pub(crate) fn of_the_unhealthy(
 }
 
 impl Draft<'_> {
-    /// Takes over what probes have come to. A verdict on the life of a guest that is not seen running at this
-    /// moment is of no account.
-    pub(crate) fn heed_probes(&mut self) {
-        let said = &self.wanted.probes;
-        if let Some(verdict) = &said.readiness
-            && *verdict != ProbeVerdict::None
+    /// Takes over the results of probes. A liveness result of a guest that is not seen running at this
+    /// moment is ignored.
+    pub(crate) fn apply_probe_results(&mut self) {
+        let results = &self.wanted.probes;
+        if let Some(result) = &results.readiness
+            && *result != ProbeResult::None
         {
-            self.plan.record.report.probes.readiness = verdict.clone();
+            self.plan.record.report.probes.readiness = result.clone();
         }
-        let Some(ProbeVerdict::Failed { why }) = &said.liveness else {
+        let Some(ProbeResult::Failed { why }) = &results.liveness else {
             return;
         };
         if may_be_probed(self.wanted, &self.plan.record, self.observed).is_none() {
