@@ -1,6 +1,6 @@
 //! How a test says that it cannot run here.
 
-pub use test_skip::{MARK, say};
+pub use test_skip::{MARK, report};
 
 /// Ends the running test as skipped when `reason` says why it cannot run here; a test that returns
 /// something gives it as second argument.
@@ -11,7 +11,7 @@ macro_rules! skip_if {
     };
     ($reason:expr, $result:expr) => {
         if let Some(reason) = $reason {
-            $crate::skip::say(&reason);
+            $crate::skip::report(&reason);
             return $result;
         }
     };

@@ -299,7 +299,7 @@ fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Re
     let host = Host::enter()?;
     let agent = started(&host)?;
     if let Err(error) = host.sh(LOSSY) {
-        skip::say(&format!("no disk that loses data can be made: {error:#}"));
+        skip::report(&format!("no disk that loses data can be made: {error:#}"));
         return Ok(());
     }
     host.sh(&format!("cp -a $(cat /run/full.loop) {DISKS}/lossy"))?;

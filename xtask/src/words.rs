@@ -54,7 +54,7 @@ const QUESTIONS: [&str; 8] = [
 /// A doc comment that begins with one of them has more than this behind it, in characters.
 const QUESTION_TAIL: usize = 12;
 
-/// Beginnings of what a test prints that cannot run, in small letters and in pieces, for which it calls `test_skip::say`.
+/// Beginnings of what a test prints that cannot run, in small letters and in pieces, for which it calls `test_skip::report`.
 const SKIPS: [[&str; 2]; 4] = [
     ["\"skip", "ped:"],
     ["\"skip", "ped,"],
@@ -95,7 +95,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
             }
             if !NO_TESTS.iter().any(|place| file.starts_with(place)) {
                 wrong.extend(hidden_skips(&text).map(|number| {
-                    format!("{file}:{number}: say by test_skip::say that a test is skipped")
+                    format!("{file}:{number}: say by test_skip::report that a test is skipped")
                 }));
             }
         }
@@ -167,7 +167,7 @@ fn is_echo(sentence: &str, item: &str) -> bool {
     said == name.replace('_', "").to_lowercase()
 }
 
-/// Numbers of the lines that print in other words than `test_skip::say` that a test is skipped.
+/// Numbers of the lines that print in other words than `test_skip::report` that a test is skipped.
 fn hidden_skips(text: &str) -> impl Iterator<Item = usize> + '_ {
     let lines = text.lines().map(str::to_lowercase).enumerate();
     lines.filter_map(|(index, line)| {
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(hidden_skips(line).collect::<Vec<_>>(), [1], "{line}");
         }
         for fine in [
-            "test_skip::say(\"there is no io_uring\");",
+            "test_skip::report(\"there is no io_uring\");",
             "assert_eq!(done, \"passed=4 failed=0 skipped=0\");",
             "status.skipped += 1;",
         ] {

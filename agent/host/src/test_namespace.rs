@@ -11,7 +11,7 @@ pub(crate) fn in_a_namespace(test: impl AsyncFnOnce() + Send + 'static) {
         "unshare", "nsenter", "ip", "busybox", "nft", "ping", "dhclient",
     ];
     if !nix::unistd::geteuid().is_root() || !all.into_iter().all(has) {
-        test_skip::say(&format!("root and {all:?} are needed"));
+        test_skip::report(&format!("root and {all:?} are needed"));
         return;
     }
     let thread = std::thread::spawn(move || {

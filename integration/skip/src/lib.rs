@@ -6,7 +6,7 @@
 /// What a line of a skipped test starts with; `cargo xtask test` looks for these lines.
 pub const MARK: &str = "SKIPPED: ";
 
-/// Says why the running test is skipped. The test returns right after, or goes on without a part of it.
-pub fn say(reason: &str) {
+/// Reports why the running test is skipped. The test returns right after, or goes on without a part of it.
+pub fn report(reason: &str) {
     println!("{MARK}{reason}");
 }

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     let trial = |name: &str, run: fn() -> anyhow::Result<()>| {
         Trial::test(name, move || {
             if let Some(why) = host::without_host() {
-                integration::skip::say(&why);
+                integration::skip::report(&why);
                 return Ok(());
             }
             run().map_err(|error| format!("{error:?}").into())

@@ -165,7 +165,7 @@ fn a_destination_that_is_there_stays_unless_it_is_to_be_replaced() {
 fn a_full_file_system_is_an_error_and_nothing_stays_behind() {
     skip_if!(skip::without_node());
     if !nix::unistd::geteuid().is_root() {
-        skip::say("a file system of its own takes root");
+        skip::report("a file system of its own takes root");
         return;
     }
     let images = Images::new();

@@ -185,7 +185,7 @@ fn huge_pages_work_and_their_memory_moves_to_another_machine() {
     skip_if!(without_machine());
     let pool = match HugePages::add(2048, 16) {
         Ok(pool) => pool,
-        Err(reason) => return skip::say(&reason),
+        Err(reason) => return skip::report(&reason),
     };
     let free = pool.free();
     let console: Arc<Console> = Arc::default();
@@ -236,7 +236,7 @@ fn huge_pages_work_and_their_memory_moves_to_another_machine() {
 fn pages_of_a_pool_stay_with_their_guest_whatever_its_balloon_takes() {
     let pool = match HugePages::add(2048, 2) {
         Ok(pool) => pool,
-        Err(reason) => return skip::say(&reason),
+        Err(reason) => return skip::report(&reason),
     };
     let layout = Layout::new(4 * MIB, 40).expect("a layout");
     let ram = create_ram_of(&layout, Pages::Huge2Mib).expect("two pages");
@@ -262,7 +262,7 @@ fn threads_run_on_the_cpus_that_they_are_given() {
     let allowed = vmm_sys::affinity::of_this_thread().expect("a set");
     let cpu = allowed.iter().last().expect("a CPU");
     if allowed.count() < 2 {
-        return skip::say("threads cannot be distinguished on one CPU");
+        return skip::report("threads cannot be distinguished on one CPU");
     }
     let one = || AffinityMask::new([cpu]).expect("a CPU");
     let console = Arc::default();

@@ -273,7 +273,7 @@ fn a_guest_of_huge_pages_has_them_from_the_start_and_is_reset_and_restored() {
     skip_if!(without_kvm());
     let pool = match HugePages::add(2048, 8) {
         Ok(pool) => pool,
-        Err(reason) => return skip::say(&reason),
+        Err(reason) => return skip::report(&reason),
     };
     let free = pool.free();
     let by_hand = huge_guest(b'A');

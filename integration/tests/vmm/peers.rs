@@ -111,7 +111,7 @@ fn a_peer_that_does_not_read_is_cut_off_and_holds_nobody_up() {
 #[test]
 fn only_root_and_the_own_user_may_connect() {
     if !nix::unistd::geteuid().is_root() {
-        integration::skip::say("becoming another user takes root");
+        integration::skip::report("becoming another user takes root");
         return;
     }
     let vmm = VmmProcess::start().unwrap();

@@ -25,7 +25,7 @@ impl Loop {
     fn new(file: &Path) -> Option<Self> {
         let made = output("losetup", ["-f".as_ref(), "--show".as_ref(), file]);
         if made.is_none() {
-            test_skip::say("there are no loop devices here");
+            test_skip::report("there are no loop devices here");
         }
         made.map(|path| Self(path.into()))
     }
@@ -45,7 +45,7 @@ impl Tmpfs {
         let directory = tempfile::tempdir().unwrap();
         let arguments = ["-t", "tmpfs", "-o", "size=4m", "full"].map(Path::new);
         if output("mount", arguments.into_iter().chain([directory.path()])).is_none() {
-            test_skip::say("a tmpfs cannot be mounted here");
+            test_skip::report("a tmpfs cannot be mounted here");
             return None;
         }
         Some(Self(directory))
@@ -153,7 +153,7 @@ impl FileSystem {
         let made = output(program, options.iter().map(Path::new).chain([disk]))
             .and_then(|_| output("mount", [disk, directory.path()]));
         if made.is_none() {
-            test_skip::say(&format!("{program} makes nothing here that can be mounted"));
+            test_skip::report(&format!("{program} makes nothing here that can be mounted"));
         }
         made.map(|_| Self(directory))
     }

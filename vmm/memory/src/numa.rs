@@ -156,7 +156,7 @@ mod tests {
         let allowed = match allowed_host_nodes() {
             Ok(allowed) => allowed,
             Err(error) => {
-                test_skip::say(&format!("this kernel has no NUMA: {error}"));
+                test_skip::report(&format!("this kernel has no NUMA: {error}"));
                 return;
             }
         };

@@ -138,7 +138,7 @@ mod tests {
                 assert_eq!(kinds, [Err(io::ErrorKind::PermissionDenied); 4]);
             }
             (None, kinds) => {
-                test_skip::say("this kernel has no Landlock");
+                test_skip::report("this kernel has no Landlock");
                 assert!(kinds.iter().all(Result::is_ok));
             }
         }

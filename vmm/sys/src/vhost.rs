@@ -267,7 +267,7 @@ mod tests {
             .write(true)
             .open("/dev/vhost-net");
         let Ok(file) = opened else {
-            test_skip::say("/dev/vhost-net cannot be opened");
+            test_skip::report("/dev/vhost-net cannot be opened");
             return;
         };
         let needed = LOG_ALL | 1 << 32;

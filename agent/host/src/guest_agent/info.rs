@@ -236,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn a_real_agent_says_all_of_it() {
         let Some(real) = RealAgent::start() else {
-            test_skip::say("qemu-guest-agent is not installed, or this is not root");
+            test_skip::report("qemu-guest-agent is not installed, or this is not root");
             return;
         };
         let said = real.greet().await.info().await.unwrap();

@@ -109,7 +109,7 @@ async fn a_guest_and_others() {
 #[test]
 fn only_what_leads_directly_to_the_guests_own_hardware_address_is_the_guests() {
     if !nix::unistd::geteuid().is_root() {
-        test_skip::say("network namespaces need root");
+        test_skip::report("network namespaces need root");
         return;
     }
     // A namespace is a thread's own.

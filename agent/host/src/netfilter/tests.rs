@@ -8,7 +8,7 @@ use super::*;
 /// What `nft` finds after transactions in a network namespace of this thread's own; nothing where there can be none.
 pub(crate) fn shown(tables: &[Table]) -> Option<String> {
     if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
-        test_skip::say("nft and root are needed");
+        test_skip::report("nft and root are needed");
         return None;
     }
     let batch = tables.iter().fold(Batch::default(), |mut batch, table| {
@@ -90,7 +90,7 @@ fn a_transaction_that_the_kernel_refuses_changes_nothing() {
     let chain = Rule::new().verdict(Verdict::Jump("nowhere".to_owned()));
     let wrong = table(Vec::new(), vec![chain]);
     if !nix::unistd::geteuid().is_root() {
-        test_skip::say("network namespaces need root");
+        test_skip::report("network namespaces need root");
         return;
     }
     let refused = std::thread::spawn(move || {
@@ -112,7 +112,7 @@ fn a_transaction_that_the_kernel_refuses_changes_nothing() {
 #[test]
 fn a_comment_is_found_again() {
     if !nix::unistd::geteuid().is_root() {
-        test_skip::say("network namespaces need root");
+        test_skip::report("network namespaces need root");
         return;
     }
     let found = std::thread::spawn(|| {
@@ -132,7 +132,7 @@ fn a_comment_is_found_again() {
 #[test]
 fn a_table_is_made_whether_or_not_there_is_one() {
     if !nix::unistd::geteuid().is_root() {
-        test_skip::say("network namespaces need root");
+        test_skip::report("network namespaces need root");
         return;
     }
     let found = std::thread::spawn(|| {

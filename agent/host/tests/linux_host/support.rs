@@ -63,7 +63,7 @@ pub fn trial<F: Future<Output = Outcome>>(
 
 /// Says why a test does not run here.
 pub fn skip(reason: &str) -> Outcome {
-    test_skip::say(reason);
+    test_skip::report(reason);
     Ok(())
 }
 

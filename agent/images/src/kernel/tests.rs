@@ -197,7 +197,7 @@ fn what_the_lz4_program_packs_as_the_kernel_does_is_unpacked() {
         .stdout(Stdio::piped())
         .spawn()
     else {
-        test_skip::say("the program lz4 is not installed");
+        test_skip::report("the program lz4 is not installed");
         return;
     };
     let mut stdin = child.stdin.take().unwrap();
@@ -211,7 +211,7 @@ fn what_the_lz4_program_packs_as_the_kernel_does_is_unpacked() {
 #[test]
 fn a_distribution_kernel_unpacks_to_an_elf_with_a_pvh_note() {
     let Some(path) = std::env::var_os("KVMLET_TEST_BZIMAGE") else {
-        test_skip::say("KVMLET_TEST_BZIMAGE names no kernel");
+        test_skip::report("KVMLET_TEST_BZIMAGE names no kernel");
         return;
     };
     let image = std::fs::read(path).unwrap();

@@ -219,7 +219,7 @@ fn acpica(tool: &str, arguments: &[&str], directory: &Path) -> Option<String> {
         command.args(arguments).current_dir(directory).output()
     };
     if run(&["-v"]).is_err() {
-        test_skip::say(&format!("{tool} (Debian's acpica-tools) is not installed"));
+        test_skip::report(&format!("{tool} (Debian's acpica-tools) is not installed"));
         return None;
     }
     let output = run(arguments).unwrap();

@@ -36,7 +36,7 @@ fn bench() -> Option<Bench> {
             event,
         }),
         Err(error) => {
-            test_skip::say(&format!("this host has no io_uring: {error}"));
+            test_skip::report(&format!("this host has no io_uring: {error}"));
             None
         }
     }

@@ -7,14 +7,14 @@ const TUNSETIFF: libc::c_ulong = 0x4004_54ca;
 fn make_tap(name: &str, flags: u16) -> Option<OwnedFd> {
     let tun = File::options().read(true).write(true).open("/dev/net/tun");
     let Ok(tun) = tun else {
-        test_skip::say("/dev/net/tun cannot be opened");
+        test_skip::report("/dev/net/tun cannot be opened");
         return None;
     };
     let mut request = IfReq::with_flags(IFF_TAP | flags);
     request.name[..name.len()].copy_from_slice(name.as_bytes());
     // SAFETY: TUNSETIFF reads and writes one struct ifreq.
     if unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, &raw mut request) } < 0 {
-        test_skip::say(&format!("no tap: {}", io::Error::last_os_error()));
+        test_skip::report(&format!("no tap: {}", io::Error::last_os_error()));
         return None;
     }
     Some(tun.into())

@@ -6,7 +6,7 @@ use super::*;
 #[tokio::test]
 async fn a_real_agent_sets_keys_and_passwords_and_says_which_it_does_not() {
     let Some(real) = RealAgent::start() else {
-        test_skip::say("qemu-guest-agent is not installed, or this is not root");
+        test_skip::report("qemu-guest-agent is not installed, or this is not root");
         return;
     };
     let before = real_shadow(&real);

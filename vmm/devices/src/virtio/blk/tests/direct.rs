@@ -25,7 +25,7 @@ fn open(flags: i32) -> Option<(tempfile::TempDir, File, File)> {
     match options.open(&path) {
         Ok(image) => Some((directory, plain, image)),
         Err(error) => {
-            test_skip::say(&format!("/var/tmp refuses flags {flags:o}: {error}"));
+            test_skip::report(&format!("/var/tmp refuses flags {flags:o}: {error}"));
             None
         }
     }
@@ -183,7 +183,7 @@ fn what_a_read_leaves_behind_after_a_reset_is_in_the_dirty_log() {
         ..config_with(IoEngine::Automatic)
     };
     if !super::rest::has_ring_on(&image, &configured) {
-        return test_skip::say("there is no io_uring");
+        return test_skip::report("there is no io_uring");
     }
     for _ in 0..100 {
         let driver = &mut bench(&image, &configured).driver;

@@ -100,7 +100,7 @@ impl SmallDisk {
             .output()
             .is_ok_and(|output| output.status.success());
         if !mounted {
-            test_skip::say("a tmpfs cannot be mounted here");
+            test_skip::report("a tmpfs cannot be mounted here");
         }
         mounted.then(|| Self(directory))
     }

@@ -66,7 +66,7 @@ fn config_with(engine: IoEngine) -> BlkConfig {
         LazyLock::new(|| rest::has_ring_on(&image(), &BlkConfig::default()));
     if engine == IoEngine::Automatic && !*HAS_RING {
         // The test goes on, by the other engine once more.
-        test_skip::say("there is no io_uring");
+        test_skip::report("there is no io_uring");
     }
     BlkConfig {
         engine,

@@ -66,10 +66,10 @@ fn what_the_ring_leaves_over_while_the_machine_is_held_is_done_by_the_disks_own_
     const COUNT: u8 = 32;
     for is_moved in [false, true] {
         let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
-            return test_skip::say("there is no /dev/shm");
+            return test_skip::report("there is no /dev/shm");
         };
         if !has_ring(&mut disk_without_zeroes(&file, None)) {
-            return test_skip::say("there is no io_uring");
+            return test_skip::report("there is no io_uring");
         }
         let (mut driver, answered) = held_with_zeroes_in_flight(&file, COUNT);
         let zeroed = (1..=u64::from(COUNT)).filter(|at| sector_of(&file, *at) == [0; 512]);
@@ -98,7 +98,7 @@ fn a_disk_without_a_driver_is_at_rest_when_the_host_is() {
     let mut device =
         BlkDevice::new(image().into(), &BlkConfig::default(), Arc::new(|_| {})).unwrap();
     if !has_ring(&mut device) {
-        return test_skip::say("there is no io_uring");
+        return test_skip::report("there is no io_uring");
     }
     let disk = &mut device.disk;
     let ring = disk.engine.ring().unwrap();

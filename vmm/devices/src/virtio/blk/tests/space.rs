@@ -47,7 +47,7 @@ fn discarded_and_zeroed_ranges_read_as_zeros_and_no_others() {
 fn zeroes_are_written_where_files_have_no_such_call_and_last_without_flush() {
     // tmpfs has no FALLOC_FL_ZERO_RANGE.
     let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
-        return test_skip::say("there is no /dev/shm");
+        return test_skip::report("there is no /dev/shm");
     };
     fill(&file);
     for engine in ENGINES {

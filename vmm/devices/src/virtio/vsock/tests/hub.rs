@@ -221,7 +221,7 @@ fn connections_are_bounded_and_those_that_end_make_room() {
         processes: None,
     };
     if vmm_sys::harden::limit(limits).is_err() {
-        test_skip::say("this process may not have enough open files");
+        test_skip::report("this process may not have enough open files");
         return;
     }
     let mut world = World::new();
