@@ -41,7 +41,7 @@ const FIRST_ARGUMENT: u32 = 16;
 
 /// For calls of another ABI.
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
-/// For calls that are on no line: `SIGSYS`, whose handler (`vmm_sys::forbidden`) tells the call and
+/// For calls that are on no line: `SIGSYS`, whose handler (`vmm_sys::forbidden`) logs the call and
 /// ends the process.
 const TRAP: u32 = libc::SECCOMP_RET_TRAP;
 

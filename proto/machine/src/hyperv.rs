@@ -20,7 +20,7 @@ pub enum Enlightenment {
     Relaxed,
     /// The APIC by MSRs, and the assist page.
     Vapic,
-    /// Spin locks tell of long waits.
+    /// Spin locks notify the hypervisor of long waits.
     Spinlocks,
     /// Numbers of virtual processors.
     Vpindex,
@@ -124,7 +124,7 @@ impl Enlightenment {
         }
     }
 
-    /// What tells a guest of it, and what a host says that can do it.
+    /// CPUID bits by which a guest sees it, and those by which a host reports that it can do it.
     #[must_use]
     pub fn bits(self) -> &'static [Bits] {
         use Register::{Eax, Edx};

@@ -12,7 +12,7 @@
 //! | 28 | 4 | CRC-32 (IEEE) of the 28 bytes before |
 //!
 //! So kind and version are known before anything of the body is decoded, and a half-written file is
-//! told from a whole one.
+//! distinguished from a whole one.
 
 use prost::Message;
 

@@ -1,4 +1,4 @@
-//! What a device tells the machine that only the machine's owner can answer.
+//! What a device reports to the machine and that only the machine's owner can answer.
 
 use std::sync::Arc;
 

@@ -173,7 +173,7 @@ impl KvmHost {
         Ok(first.map_or(0, |entry| entry.data))
     }
 
-    /// Only a vCPU tells the frequency, so one is made for the purpose.
+    /// The frequency is read from a vCPU, so one is made for the purpose.
     fn tsc(&self) -> Result<HostTsc, KvmError> {
         let vm = self
             .kvm

@@ -59,13 +59,13 @@ impl BuiltMachine {
         self.hold_threads()?;
         self.is_at_rest.set(true);
         self.devices.bus.quiesce()?;
-        self.vcpus.gate().note_rest();
+        self.vcpus.gate().note_quiesced();
         Ok(())
     }
 
     /// Whether the guest has stopped a device that is not known to be at rest.
-    pub(crate) fn is_rest_wanted(&self) -> bool {
-        self.vcpus.gate().is_rest_wanted()
+    pub(crate) fn is_quiesce_requested(&self) -> bool {
+        self.vcpus.gate().is_quiesce_requested()
     }
 
     fn hold_threads(&self) -> Result<(), BuildError> {

@@ -9,7 +9,7 @@ use crate::durable::DurableStore;
 use crate::gate::Gate;
 use crate::guest_event::GuestEvent;
 use crate::pci::address::PciAddress;
-use crate::pci::hooks::AwaitRest;
+use crate::pci::hooks::AwaitQuiesce;
 use crate::request::Message;
 
 /// Where guest events go. After one that is posted, no vCPU enters the guest until the owner says so.
@@ -24,7 +24,7 @@ impl GuestEvents {
         Self { queue, gate }
     }
 
-    /// Where the device at `address` tells what concerns the machine.
+    /// Where the device at `address` reports what concerns the machine.
     pub(crate) fn notice_sink(&self, address: PciAddress) -> NoticeSink {
         let events = self.clone();
         Arc::new(move |notice| match notice {
@@ -47,12 +47,12 @@ impl GuestEvents {
     }
 
     /// Where devices that the guest stops have it wait for their host.
-    pub(crate) fn rest_sink(&self) -> AwaitRest {
+    pub(crate) fn quiesce_sink(&self) -> AwaitQuiesce {
         let events = self.clone();
         Box::new(move || {
             // Ahead of the event: the owner may be about to let the guest go on for another reason.
-            events.gate.want_rest();
-            events.post(GuestEvent::AwaitRest);
+            events.gate.request_quiesce();
+            events.post(GuestEvent::AwaitQuiesce);
         })
     }
 

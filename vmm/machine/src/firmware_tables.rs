@@ -1,4 +1,4 @@
-//! What firmware tells a guest of its machine, for one that boots without: ACPI with the generation id,
+//! Tables by which firmware describes the machine to a guest, for one that boots without: ACPI with the generation id,
 //! the MultiProcessor table, SMBIOS.
 
 use vmm_kvm::GuestCpu;

@@ -25,7 +25,7 @@ use crate::pci::address::PciAddress;
 use crate::pci::{PacedBinding, PlacedFunction, VectorBinding};
 use crate::snapshot::Snapshot;
 
-/// What tables tell of all functions.
+/// What tables need of all functions.
 pub(crate) fn described(devices: &[(PciAddress, DeviceConfig)]) -> DescribedPci {
     let buses = devices
         .iter()

@@ -48,7 +48,7 @@ pub(crate) struct Gate {
     vcpus: u32,
     open: AtomicBool,
     /// The guest has stopped a device, and may not go on before that is at rest.
-    rest_wanted: AtomicBool,
+    quiesce_requested: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -59,7 +59,7 @@ impl Gate {
         Self {
             vcpus,
             open: AtomicBool::new(false),
-            rest_wanted: AtomicBool::new(false),
+            quiesce_requested: AtomicBool::new(false),
             state: Mutex::new(State {
                 order: Order {
                     command: Command::Hold,
@@ -96,18 +96,18 @@ impl Gate {
     }
 
     /// The guest may go on only once its devices are at rest, whatever the owner is at.
-    pub(crate) fn want_rest(&self) {
-        self.rest_wanted.store(true, Ordering::SeqCst);
+    pub(crate) fn request_quiesce(&self) {
+        self.quiesce_requested.store(true, Ordering::SeqCst);
     }
 
     /// Whether the guest may go on only once its devices are at rest.
-    pub(crate) fn is_rest_wanted(&self) -> bool {
-        self.rest_wanted.load(Ordering::SeqCst)
+    pub(crate) fn is_quiesce_requested(&self) -> bool {
+        self.quiesce_requested.load(Ordering::SeqCst)
     }
 
     /// All devices are at rest, while no vCPU runs.
-    pub(crate) fn note_rest(&self) {
-        self.rest_wanted.store(false, Ordering::SeqCst);
+    pub(crate) fn note_quiesced(&self) {
+        self.quiesce_requested.store(false, Ordering::SeqCst);
     }
 
     /// Waits until all vCPUs have carried out the order, at most `limit`. Tells whether they have.

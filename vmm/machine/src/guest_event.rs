@@ -57,7 +57,7 @@ pub(crate) enum GuestEvent {
     WritebackFailed { store: DurableStore, errno: i32 },
     /// The guest took the right to access memory from a device, or reset the bus that it is on, and may go
     /// on once the host is done with what the device had in flight.
-    AwaitRest,
+    AwaitQuiesce,
     /// The debug exit port was written.
     DebugExit(u32),
     /// KVM cannot run a vCPU any more.

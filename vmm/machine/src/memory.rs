@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use vmm_kvm::KvmHost;
 use vmm_memory::{
-    Effort, GuestRam, Layout, Pages, RamError, clear_populated, clear_ram, create_ram_of,
+    GuestRam, Layout, Pages, PopulateOptions, RamError, clear_populated, clear_ram, create_ram_of,
     place_ram, populate, slots_needed,
 };
 use vmm_sys::affinity;
@@ -74,7 +74,7 @@ pub(crate) fn make_ram(
         }
     }
     if config.is_populated() {
-        populate(&ram, config.pages, effort(board))?;
+        populate(&ram, config.pages, options(board))?;
     }
     Ok(ram)
 }
@@ -88,7 +88,7 @@ pub(crate) fn clear(
     if !config.is_populated() {
         return clear_ram(ram);
     }
-    match clear_populated(ram, config.pages, effort(board)) {
+    match clear_populated(ram, config.pages, options(board)) {
         // The end that was asked for is what the owner comes to next.
         Err(RamError::Cancelled) => Ok(()),
         outcome => outcome,
@@ -96,9 +96,9 @@ pub(crate) fn clear(
 }
 
 /// As many threads as the calling one may use CPUs.
-fn effort(board: &StatusBoard) -> Effort<'_> {
+fn options(board: &StatusBoard) -> PopulateOptions<'_> {
     let cpus = affinity::of_this_thread().map_or(1, |cpus| cpus.count());
-    Effort {
+    PopulateOptions {
         threads: NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN),
         cancelled: board.end_wanted(),
     }

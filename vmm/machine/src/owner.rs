@@ -2,8 +2,8 @@
 
 mod guest_events;
 mod life;
+mod quiesce;
 mod requests;
-mod rest;
 mod restart;
 mod starting_over;
 
@@ -89,7 +89,7 @@ impl Owner {
                 }
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
-                Next::RestDue => self.await_rest(),
+                Next::QuiesceDue => self.await_quiesce(),
                 Next::LookDue => {
                     self.machine.poll_coalesced_pio();
                     Flow::Continue
@@ -107,7 +107,7 @@ impl Owner {
             return Some(Next::Message(message));
         }
         let restart = self.restart.map(|it| (it.at, Next::RestartDue));
-        let rest = self.rest_due.map(|at| (at, Next::RestDue));
+        let rest = self.rest_due.map(|at| (at, Next::QuiesceDue));
         let look = self
             .machine
             .coalesced_pio_due()
@@ -147,7 +147,7 @@ impl Owner {
     fn pause(&mut self, reason: PauseReason) -> Result<(), BuildError> {
         // Between two starts it is held.
         if self.restart.is_none() {
-            self.hold_or_go_on()?;
+            self.pause_or_resume()?;
         }
         self.board.update(|status| {
             status.state = MachineState::Paused;
@@ -158,7 +158,7 @@ impl Owner {
     }
 
     /// Holds the guest. One with a device that does not come to rest goes on as if nothing had been asked.
-    fn hold_or_go_on(&mut self) -> Result<(), BuildError> {
+    fn pause_or_resume(&mut self) -> Result<(), BuildError> {
         let Err(error) = self.machine.hold() else {
             return Ok(());
         };
@@ -169,7 +169,7 @@ impl Owner {
     /// Lets a guest run that is neither paused nor between two starts. One that has stopped a device goes
     /// on when that is seen to, which it has sent an event for.
     fn run_if_it_may(&self) -> Result<(), BuildError> {
-        let is_held = self.restart.is_some() || self.machine.is_rest_wanted();
+        let is_held = self.restart.is_some() || self.machine.is_quiesce_requested();
         if self.board.read().state == MachineState::Running && !is_held {
             self.machine.run()?;
         }
@@ -203,6 +203,6 @@ impl Owner {
 enum Next {
     Message(Message),
     RestartDue,
-    RestDue,
+    QuiesceDue,
     LookDue,
 }

@@ -29,7 +29,7 @@ pub use layout::{ECAM_BASE, ECAM_BYTES, HOT_PLUG_ALIGN, Layout, LayoutError, MMI
 pub use load::{LoadError, load_file, load_part};
 pub use numa::{HostPlacement, HostPolicy, MAX_HOST_NODES, allowed_host_nodes, place_ram};
 pub use pages::Pages;
-pub use populate::{Effort, clear_populated, populate};
+pub use populate::{PopulateOptions, clear_populated, populate};
 pub use ram::{clear_ram, create_ram, create_ram_of};
 pub use release::{page_runs, release};
 pub use rom::{RomError, RomMemory};

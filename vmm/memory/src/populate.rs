@@ -28,7 +28,7 @@ const STACK_BYTES: usize = 64 << 10;
 
 /// Who works, and until when.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort<'a> {
+pub struct PopulateOptions<'a> {
     /// Threads, at most; the fewer the less memory there is.
     pub threads: NonZeroUsize,
     /// Set by whoever does not want the guest any more.
@@ -40,8 +40,12 @@ pub struct Effort<'a> {
 /// # Errors
 /// When the host has not enough memory or huge pages, knows no `MADV_POPULATE_WRITE` (Linux 5.14), or
 /// it was cancelled.
-pub fn populate(ram: &GuestRam, pages: Pages, effort: Effort<'_>) -> Result<(), RamError> {
-    for_all(ram, pages, effort, &|piece| piece.populate(pages))
+pub fn populate(
+    ram: &GuestRam,
+    pages: Pages,
+    options: PopulateOptions<'_>,
+) -> Result<(), RamError> {
+    for_all(ram, pages, options, &|piece| piece.populate(pages))
 }
 
 /// Makes all of `ram` zero, as at power-on, keeping its pages; those that were given back meanwhile
@@ -49,8 +53,12 @@ pub fn populate(ram: &GuestRam, pages: Pages, effort: Effort<'_>) -> Result<(), 
 ///
 /// # Errors
 /// As of [`populate`].
-pub fn clear_populated(ram: &GuestRam, pages: Pages, effort: Effort<'_>) -> Result<(), RamError> {
-    for_all(ram, pages, effort, &|piece| {
+pub fn clear_populated(
+    ram: &GuestRam,
+    pages: Pages,
+    options: PopulateOptions<'_>,
+) -> Result<(), RamError> {
+    for_all(ram, pages, options, &|piece| {
         // A page that is missing would be a SIGBUS if the pool is empty now; this is an error.
         piece.populate(pages)?;
         piece.clear();
@@ -120,7 +128,7 @@ fn pieces(ram: &GuestRam, pages: Pages) -> Vec<Piece<'_>> {
 fn for_all(
     ram: &GuestRam,
     pages: Pages,
-    effort: Effort<'_>,
+    options: PopulateOptions<'_>,
     work: &(dyn Fn(&Piece<'_>) -> Result<(), RamError> + Sync),
 ) -> Result<(), RamError> {
     let pieces = pieces(ram, pages);
@@ -132,7 +140,7 @@ fn for_all(
             if failed.load(Ordering::Relaxed) {
                 return;
             }
-            let outcome = if effort.cancelled.load(Ordering::Relaxed) {
+            let outcome = if options.cancelled.load(Ordering::Relaxed) {
                 Err(RamError::Cancelled)
             } else {
                 work(piece)
@@ -146,7 +154,7 @@ fn for_all(
         }
     };
     // This thread is one of them.
-    let workers = effort.threads.get().min(MAX_THREADS).min(pieces.len());
+    let workers = options.threads.get().min(MAX_THREADS).min(pieces.len());
     let helpers = workers.saturating_sub(1);
     #[allow(
         clippy::disallowed_methods,
@@ -177,9 +185,9 @@ mod tests {
 
     const RAM_BYTES: u64 = 200 << 20;
 
-    fn effort(cancelled: &AtomicBool) -> Effort<'_> {
+    fn options(cancelled: &AtomicBool) -> PopulateOptions<'_> {
         let threads = NonZeroUsize::new(3).unwrap();
-        Effort { threads, cancelled }
+        PopulateOptions { threads, cancelled }
     }
 
     fn allocated(ram: &GuestRam) -> u64 {
@@ -193,13 +201,13 @@ mod tests {
         let ram = create_ram(&Layout::new(RAM_BYTES, 40).unwrap()).unwrap();
         let go_on = AtomicBool::new(false);
         assert_eq!(allocated(&ram), 0);
-        populate(&ram, Pages::Ordinary, effort(&go_on)).unwrap();
+        populate(&ram, Pages::Ordinary, options(&go_on)).unwrap();
         assert_eq!(allocated(&ram), RAM_BYTES);
         for address in [0, 77 << 20, RAM_BYTES - 8] {
             ram.write_obj(u64::MAX, GuestAddress(address)).unwrap();
         }
         start_dirty_log(&ram);
-        clear_populated(&ram, Pages::Ordinary, effort(&go_on)).unwrap();
+        clear_populated(&ram, Pages::Ordinary, options(&go_on)).unwrap();
         for address in [0, 77 << 20, RAM_BYTES - 8] {
             assert_eq!(ram.read_obj::<u64>(GuestAddress(address)).unwrap(), 0);
         }
@@ -216,7 +224,7 @@ mod tests {
     fn a_populate_that_is_cancelled_fails_and_allocates_nothing() {
         let ram = create_ram(&Layout::new(RAM_BYTES, 40).unwrap()).unwrap();
         let cancelled = AtomicBool::new(true);
-        let outcome = populate(&ram, Pages::Ordinary, effort(&cancelled));
+        let outcome = populate(&ram, Pages::Ordinary, options(&cancelled));
         assert!(matches!(outcome, Err(RamError::Cancelled)));
         assert_eq!(allocated(&ram), 0);
     }

@@ -1,7 +1,7 @@
 //! What the process gives up before it takes orders.
 
 use vmm_monitor::sandbox;
-use vmm_sys::forbidden::tell_forbidden_calls;
+use vmm_sys::forbidden::install_sigsys_handler;
 use vmm_sys::harden::{drop_capabilities, forbid_dumps, forbid_new_privileges, limit_open_files};
 use vmm_sys::landlock::forbid_files;
 use vmm_sys::signal::{Signal, ignore};
@@ -15,7 +15,7 @@ const OPEN_FILES: u64 = 4096;
 /// First thing: nothing of the guest may land in a core file, nothing may be gained by an exec.
 pub fn at_start() -> Result<(), Box<dyn std::error::Error>> {
     forbid_dumps()?;
-    tell_forbidden_calls()?;
+    install_sigsys_handler()?;
     forbid_new_privileges()?;
     limit_open_files(OPEN_FILES)?;
     // Clients that hang up are errors of their sockets.

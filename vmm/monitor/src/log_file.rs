@@ -23,20 +23,20 @@ impl LogFile {
             length,
             limit: limit_bytes,
         };
-        log.make_room(0)?;
+        log.drop_older_half_if_full(0)?;
         Ok(log)
     }
 
     /// Appends `bytes`, of which there may be at most half the limit.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.make_room(bytes.len() as u64)?;
+        self.drop_older_half_if_full(bytes.len() as u64)?;
         self.file.write_all_at(bytes, self.length)?;
         self.length += bytes.len() as u64;
         Ok(())
     }
 
     /// Keeps the newer half, moved to the front, when `bytes` more would be too much.
-    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
+    fn drop_older_half_if_full(&mut self, bytes: u64) -> io::Result<()> {
         if self.length.saturating_add(bytes) <= self.limit {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use vmm_machine::{BuildError, Change, Observer, RequestError, Status};
 use vmm_sys::event;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-/// What the machine tells.
+/// Notices of the machine.
 pub enum Notice {
     /// It was built, or could not be.
     Built(Result<(), BuildError>),

@@ -35,7 +35,7 @@ pub enum Source {
     /// The guest printed.
     ConsoleOutput(Terminal),
     /// The console has room for input.
-    ConsoleRoom(Terminal),
+    ConsoleInputSpace(Terminal),
     /// The attached console client.
     ConsoleClient(Terminal),
     /// The socket for peers of the named port of this number.
@@ -54,10 +54,10 @@ impl Source {
             Self::Signals => 1,
             Self::Notices => 2,
             Self::ConsoleOutput(Terminal::Serial) => 3,
-            Self::ConsoleRoom(Terminal::Serial) => 4,
+            Self::ConsoleInputSpace(Terminal::Serial) => 4,
             Self::ConsoleClient(Terminal::Serial) => 5,
             Self::ConsoleOutput(Terminal::Virtio) => 6,
-            Self::ConsoleRoom(Terminal::Virtio) => 7,
+            Self::ConsoleInputSpace(Terminal::Virtio) => 7,
             Self::ConsoleClient(Terminal::Virtio) => 8,
             Self::PortListener(number) => Self::FIRST_PORT + u64::from(number),
             Self::Connection(number) => Self::FIRST_CONNECTION + u64::from(number),
@@ -70,10 +70,10 @@ impl Source {
             1 => Self::Signals,
             2 => Self::Notices,
             3 => Self::ConsoleOutput(Terminal::Serial),
-            4 => Self::ConsoleRoom(Terminal::Serial),
+            4 => Self::ConsoleInputSpace(Terminal::Serial),
             5 => Self::ConsoleClient(Terminal::Serial),
             6 => Self::ConsoleOutput(Terminal::Virtio),
-            7 => Self::ConsoleRoom(Terminal::Virtio),
+            7 => Self::ConsoleInputSpace(Terminal::Virtio),
             8 => Self::ConsoleClient(Terminal::Virtio),
             id => match id.checked_sub(Self::FIRST_CONNECTION) {
                 Some(number) => Self::Connection(u32::try_from(number).ok()?),
@@ -200,7 +200,7 @@ mod tests {
         for terminal in Terminal::ALL {
             sources.extend([
                 Source::ConsoleOutput(terminal),
-                Source::ConsoleRoom(terminal),
+                Source::ConsoleInputSpace(terminal),
                 Source::ConsoleClient(terminal),
             ]);
         }

@@ -28,8 +28,9 @@ impl Server {
             let output = Source::ConsoleOutput(Terminal::Virtio);
             self.poller
                 .watch(output, console.output_event(), true, false)?;
-            let room = Source::ConsoleRoom(Terminal::Virtio);
-            self.poller.watch(room, console.room_event(), true, false)?;
+            let room = Source::ConsoleInputSpace(Terminal::Virtio);
+            self.poller
+                .watch(room, console.input_space_event(), true, false)?;
         }
         self.ports = Some(ports);
         Ok(())
@@ -42,7 +43,7 @@ impl Server {
         };
         let console = [
             Source::ConsoleOutput(Terminal::Virtio),
-            Source::ConsoleRoom(Terminal::Virtio),
+            Source::ConsoleInputSpace(Terminal::Virtio),
             Source::ConsoleClient(Terminal::Virtio),
         ];
         let listeners = ports.listeners.iter();

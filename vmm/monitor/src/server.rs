@@ -1,5 +1,5 @@
 //! The main thread: one loop over the control socket, its peers, the console, signals and what the
-//! machine tells. Nothing here waits for anybody.
+//! machine reports. Nothing here waits for anybody.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -128,8 +128,8 @@ impl Server {
                 self.console.output_event(),
             ),
             (
-                Source::ConsoleRoom(Terminal::Serial),
-                self.console.room_event(),
+                Source::ConsoleInputSpace(Terminal::Serial),
+                self.console.input_space_event(),
             ),
         ];
         for (source, fd) in fixed {
@@ -196,7 +196,7 @@ impl Server {
             Source::Signals => self.on_signal(),
             Source::Notices => self.on_notices(),
             Source::ConsoleOutput(terminal) => self.on_console_output(terminal),
-            Source::ConsoleRoom(terminal) => self.on_console_room(terminal),
+            Source::ConsoleInputSpace(terminal) => self.on_console_input_space(terminal),
             Source::ConsoleClient(terminal) => self.on_console_client(terminal, ready),
             Source::PortListener(number) => self.accept_peers(number),
             Source::Connection(number) => self.on_connection(number, ready),

@@ -20,7 +20,7 @@ use nix::sys::signal::Signal;
 use program::{EQUAL, Label, NOT_BELOW, Program};
 use vmm_monitor::sandbox::tables::{Arguments, COMMON, KINDS, Rule, includes};
 use vmm_monitor::sandbox::{enter, filter_of, process_filter};
-use vmm_sys::forbidden::tell_forbidden_calls;
+use vmm_sys::forbidden::install_sigsys_handler;
 use vmm_sys::harden::{forbid_dumps, forbid_new_privileges};
 use vmm_sys::threads::ThreadKind;
 use vmm_sys_util::eventfd::EventFd;
@@ -77,7 +77,7 @@ fn become_thread(kind: &str, deed: &str) -> ExitCode {
         return ExitCode::from(64);
     };
     forbid_dumps().expect("no core files");
-    tell_forbidden_calls().expect("a handler");
+    install_sigsys_handler().expect("a handler");
     forbid_new_privileges().expect("no new privileges");
     let threads = enter().expect("filters");
     if kind == ThreadKind::Main {

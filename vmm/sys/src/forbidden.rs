@@ -12,12 +12,12 @@ use std::io;
 
 use crate::threads::{ThreadKind, kind_of_this_thread};
 
-/// From now on a system call that a filter traps is logged on standard error, in the form of the VMM's
+/// Installs the handler of `SIGSYS`: from now on a system call that a filter traps is logged on standard error, in the form of the VMM's
 /// log, and ends the process.
 ///
 /// # Errors
 /// The kernel's; none is known.
-pub fn tell_forbidden_calls() -> io::Result<()> {
+pub fn install_sigsys_handler() -> io::Result<()> {
     // SAFETY: a zeroed sigaction is valid (empty mask); the handler has the signature that SA_SIGINFO
     // asks for, and does only what may be done in handlers: see there.
     let result = unsafe {

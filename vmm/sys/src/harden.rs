@@ -81,7 +81,7 @@ pub fn limit_open_files(most: u64) -> Result<(), HardenError> {
 ///
 /// # Errors
 /// The allocator has no such setting.
-pub fn keep_one_heap() -> Result<(), HardenError> {
+pub fn limit_malloc_arenas() -> Result<(), HardenError> {
     // SAFETY: plain integers only.
     if unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) } == 1 {
         return Ok(());

@@ -33,7 +33,7 @@ pub enum SocketError {
 
 /// One direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum StreamDirection {
     /// What the peer sends.
     Incoming,
     /// The direction from us to the peer.
@@ -102,10 +102,10 @@ impl StreamSocket {
     }
 
     /// Ends one direction. There is nothing to do about a connection that has ended already.
-    pub fn end(&self, half: Half) {
-        let how = match half {
-            Half::Incoming => Shutdown::Read,
-            Half::Outgoing => Shutdown::Write,
+    pub fn end(&self, direction: StreamDirection) {
+        let how = match direction {
+            StreamDirection::Incoming => Shutdown::Read,
+            StreamDirection::Outgoing => Shutdown::Write,
         };
         // `ENOTCONN`: the peer was first.
         shutdown(self.as_raw_fd(), how).unwrap_or_default();
@@ -271,7 +271,7 @@ mod tests {
                 count => sent += count,
             }
         }
-        socket.end(Half::Outgoing);
+        socket.end(StreamDirection::Outgoing);
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
         assert_eq!(got.len(), sent);

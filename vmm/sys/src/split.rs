@@ -4,7 +4,7 @@ use std::io;
 
 /// Which of the two goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Half {
+pub enum ForkedProcess {
     /// The process that there was.
     Parent,
     /// The new one, whose parent nobody made wait for it.
@@ -15,7 +15,7 @@ pub enum Half {
 ///
 /// # Errors
 /// The kernel's; or when other threads run, whose locks the child would find held for good.
-pub fn split() -> io::Result<Half> {
+pub fn split() -> io::Result<ForkedProcess> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other(
             "a process of several threads cannot be split",
@@ -23,8 +23,8 @@ pub fn split() -> io::Result<Half> {
     }
     // SAFETY: there is no other thread, so the child has all that it had before.
     match unsafe { libc::fork() } {
-        0 => Ok(Half::Child),
-        child if child > 0 => Ok(Half::Parent),
+        0 => Ok(ForkedProcess::Child),
+        child if child > 0 => Ok(ForkedProcess::Parent),
         _ => Err(io::Error::last_os_error()),
     }
 }

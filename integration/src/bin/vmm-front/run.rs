@@ -7,7 +7,7 @@ use std::process::{self, Command};
 use anyhow::Context;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::unistd::Pid;
-use vmm_sys::split::{Half, split};
+use vmm_sys::split::{ForkedProcess, split};
 
 use crate::control::control;
 use crate::flags::Run;
@@ -23,7 +23,7 @@ pub fn run(flags: &Run) -> anyhow::Result<()> {
     // The child goes on with the flags that are read already: another program would take as long to begin as the VMM
     // itself. Nobody waits for it, it ends after the VMM.
     let vmm = Pid::this();
-    if split().context("starting the controller")? == Half::Child {
+    if split().context("starting the controller")? == ForkedProcess::Child {
         drop(listener);
         return control(flags, &name, vmm);
     }

@@ -77,7 +77,7 @@ pub struct FeatureHyperv {
     /// The APIC by MSRs.
     #[prost(message, optional, tag = "2")]
     pub vapic: ::core::option::Option<FeatureState>,
-    /// Spin locks tell of long waits.
+    /// Spin locks notify the hypervisor of long waits.
     #[prost(message, optional, tag = "3")]
     pub spinlocks: ::core::option::Option<FeatureSpinlocks>,
     /// Numbers of virtual processors.
@@ -124,7 +124,7 @@ impl ::prost::Name for FeatureHyperv {
         "/kubevirt.v1.FeatureHyperv".into()
     }
 }
-/// Spin locks that tell of long waits.
+/// Spin locks that notify the hypervisor of long waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FeatureSpinlocks {
     /// On. Default true.
@@ -1890,7 +1890,7 @@ pub struct VirtualMachineInstanceStatus {
     /// Interfaces of the guest, in the order of the spec.
     #[prost(message, repeated, tag = "6")]
     pub interfaces: ::prost::alloc::vec::Vec<InterfaceStatus>,
-    /// The guest's operating system, as its agent tells.
+    /// The guest's operating system, as its agent reports it.
     #[prost(message, optional, tag = "7")]
     pub guest_os_info: ::core::option::Option<GuestOsInfo>,
     /// Volumes.

@@ -677,7 +677,7 @@ pub struct ConsoleAttach {
     /// reconnects gives the offset that it has reached.
     #[prost(uint64, tag = "6")]
     pub replay_from: u64,
-    /// Who attaches, told to others, such as "alice on laptop".
+    /// Who attaches, shown to others, such as "alice on laptop".
     #[prost(string, tag = "7")]
     pub client: ::prost::alloc::string::String,
 }
@@ -1527,7 +1527,7 @@ pub mod node_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Holds a guest: no vCPU runs until it is unpaused, and all that it has stays as it is. Like Unpause
-        /// and Stop it answers once the order is on disk; the condition Paused tells when it was carried out.
+        /// and Stop it answers once the order is on disk; the condition Paused shows when it was carried out.
         /// ABORTED with reason "Conflict", as the other verbs too, when the guest does not run, is paused
         /// already or is being ended.
         pub async fn pause(
@@ -1848,7 +1848,7 @@ pub mod node_service_server {
             request: tonic::Request<super::DeleteRequest>,
         ) -> std::result::Result<tonic::Response<super::DeleteResponse>, tonic::Status>;
         /// Holds a guest: no vCPU runs until it is unpaused, and all that it has stays as it is. Like Unpause
-        /// and Stop it answers once the order is on disk; the condition Paused tells when it was carried out.
+        /// and Stop it answers once the order is on disk; the condition Paused shows when it was carried out.
         /// ABORTED with reason "Conflict", as the other verbs too, when the guest does not run, is paused
         /// already or is being ended.
         async fn pause(

@@ -184,7 +184,7 @@ pub struct Pause {}
 /// Undoes Pause, whatever its reason was: disks try again what the host failed. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Resume {}
-/// Makes a disk as large as its image is now, and tells the guest. A disk never shrinks.
+/// Makes a disk as large as its image is now, and notifies the guest. A disk never shrinks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResizeDisk {
     /// Where the disk is.
@@ -201,7 +201,7 @@ pub struct SetDiskLimits {
     #[prost(message, optional, tag = "2")]
     pub limits: ::core::option::Option<DiskLimits>,
 }
-/// Pulls the cable of a network card or puts it back, and tells the guest. Idempotent.
+/// Sets the link of a network card down or up, and notifies the guest. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetLink {
     /// Where the card is.
@@ -220,7 +220,7 @@ pub struct SetNetLimits {
     #[prost(message, optional, tag = "2")]
     pub limits: ::core::option::Option<NetLimits>,
 }
-/// Has the guest tell its network where it is, by gratuitous ARP and the like. Refused
+/// Has the guest announce to its network where it is, by gratuitous ARP and the like. Refused
 /// (ERROR_CODE_INVALID_ARGUMENT) when its driver does not do that. A machine that was restored does it
 /// by itself when it is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -254,7 +254,7 @@ pub struct BalloonStats {
     /// How old the rest is; absent when the guest's driver said nothing yet.
     #[prost(uint64, optional, tag = "2")]
     pub age_ms: ::core::option::Option<u64>,
-    /// The rest: each absent if the guest did not tell it.
+    /// The rest: each absent if the guest did not report it.
     #[prost(uint64, optional, tag = "10")]
     pub swap_in_bytes: ::core::option::Option<u64>,
     #[prost(uint64, optional, tag = "11")]
@@ -450,7 +450,7 @@ pub struct AttachPort {
     #[prost(uint64, tag = "5")]
     pub replay_from: u64,
 }
-/// Tells the guest how large the terminal at its virtio console is.
+/// Notifies the guest how large the terminal at its virtio console is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResizeConsole {
     /// Characters of a line, at most 65535.
@@ -689,7 +689,7 @@ pub struct MachineConfig {
     #[prost(message, optional, tag = "31")]
     pub firmware: ::core::option::Option<FirmwareBoot>,
 }
-/// What SMBIOS tells the guest. Strings have at most 1024 bytes and no control characters; empty ones
+/// Texts of SMBIOS for the guest. Strings have at most 1024 bytes and no control characters; empty ones
 /// read as "Not Specified". Processors and memory are shown as the machine has them.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Smbios {
@@ -1248,7 +1248,7 @@ pub struct VirtioBalloon {
     /// The guest may take pages back when it has no others.
     #[prost(bool, tag = "2")]
     pub deflate_on_oom: bool,
-    /// The guest tells which of its pages are free, and they go back to the host.
+    /// The guest reports which of its pages are free, and they go back to the host.
     #[prost(bool, tag = "3")]
     pub free_page_reporting: bool,
     /// How often the guest is asked for statistics, in milliseconds, at most a day; 0: only on request.

@@ -36,9 +36,9 @@ pub trait ConsoleOutput: Send + Sync {
 
 /// A 16550A.
 pub struct SerialPort {
-    uart: Serial<Interrupt, InputRoom, Output>,
+    uart: Serial<Interrupt, InputSpace, Output>,
     interrupt: Arc<EventFd>,
-    room: InputRoom,
+    room: InputSpace,
     output: Arc<dyn ConsoleOutput>,
 }
 
@@ -48,7 +48,7 @@ impl SerialPort {
     /// # Errors
     /// No descriptor is free.
     pub fn new(interrupt: Arc<EventFd>, output: Arc<dyn ConsoleOutput>) -> io::Result<Self> {
-        let room = InputRoom {
+        let room = InputSpace {
             event: Arc::new(EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?),
             wanted: Arc::new(AtomicBool::new(false)),
         };
@@ -61,7 +61,7 @@ impl SerialPort {
     }
 
     /// Gives input to the guest; returns how many bytes were taken. When not all were,
-    /// [`room_event`](Self::room_event) becomes readable once more can be.
+    /// [`input_space_event`](Self::input_space_event) becomes readable once more can be.
     pub fn input(&mut self, bytes: &[u8]) -> usize {
         let room = self.uart.fifo_capacity();
         let taken = if room == 0 {
@@ -79,12 +79,12 @@ impl SerialPort {
     }
 
     /// An eventfd, non-blocking, readable when there is room again. To be drained by the reader.
-    pub fn room_event(&self) -> RawFd {
+    pub fn input_space_event(&self) -> RawFd {
         self.room.event.as_raw_fd()
     }
 
-    /// Drains [`room_event`](Self::room_event).
-    pub fn acknowledge_room(&self) {
+    /// Drains [`input_space_event`](Self::input_space_event).
+    pub fn clear_input_space_event(&self) {
         event::clear(&self.room.event);
     }
 
@@ -121,9 +121,9 @@ fn register(offset: u64) -> Option<u8> {
 
 fn power_on(
     interrupt: &Arc<EventFd>,
-    room: &InputRoom,
+    room: &InputSpace,
     output: &Arc<dyn ConsoleOutput>,
-) -> Serial<Interrupt, InputRoom, Output> {
+) -> Serial<Interrupt, InputSpace, Output> {
     let interrupt = Interrupt(Arc::clone(interrupt));
     Serial::with_events(interrupt, room.clone(), Output(Arc::clone(output)))
 }
@@ -141,12 +141,12 @@ impl Trigger for Interrupt {
 
 /// Tells whoever has input left that the FIFO was emptied.
 #[derive(Clone)]
-struct InputRoom {
+struct InputSpace {
     event: Arc<EventFd>,
     wanted: Arc<AtomicBool>,
 }
 
-impl InputRoom {
+impl InputSpace {
     fn available(&self) {
         if self.wanted.swap(false, Ordering::Relaxed) {
             event::signal(&self.event);
@@ -154,7 +154,7 @@ impl InputRoom {
     }
 }
 
-impl SerialEvents for InputRoom {
+impl SerialEvents for InputSpace {
     fn buffer_read(&self) {}
 
     fn out_byte(&self) {}

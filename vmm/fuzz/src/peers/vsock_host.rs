@@ -86,13 +86,13 @@ impl VsockHostPeer {
     }
 
     /// Reads a question.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         let mut packet = [0; 32];
-        let heard = self
+        let received = self
             .broker
             .as_ref()
             .and_then(|broker| recv(broker.as_raw_fd(), &mut packet, MsgFlags::MSG_DONTWAIT).ok());
-        if heard.is_some_and(|bytes| bytes >= 8)
+        if received.is_some_and(|bytes| bytes >= 8)
             && let Some(number) = packet.first_chunk()
         {
             self.asked = u64::from_le_bytes(*number);
@@ -179,8 +179,10 @@ impl Peer for VsockHostPeer {
                     let _ = self.program(input).map(|program| program.write(&many));
                 }
                 4 => {
-                    let mut heard = [0; 4096];
-                    let _ = self.program(input).map(|program| program.read(&mut heard));
+                    let mut received = [0; 4096];
+                    let _ = self
+                        .program(input)
+                        .map(|program| program.read(&mut received));
                 }
                 5 => {
                     let index = input.below(MAX_PROGRAMS);
@@ -189,7 +191,7 @@ impl Peer for VsockHostPeer {
                     }
                 }
                 6 => self.attach(),
-                7 => self.hear(),
+                7 => self.receive(),
                 8 => self.answer(input),
                 _ => self.broker = None,
             }

@@ -52,7 +52,7 @@ fn step(port: &mut SerialPort, input: &mut Input<'_>) {
             let count = input.below(100);
             let text = input.bytes(count);
             assert!(port.input(text) <= text.len(), "more than there was");
-            port.acknowledge_room();
+            port.clear_input_space_event();
         }
         6 => {
             let saved = port.save();

@@ -201,7 +201,7 @@ fn vendor(text: &str) -> [u32; 3] {
 
 /// Adds the leaves that tell the TSC's frequency.
 pub(crate) fn apply_tsc_leaves(leaves: &mut Leaves, khz: u32) {
-    // Leaf 0x15 tells the frequency as a ratio to that of a crystal, which is also that of the APIC's
+    // Leaf 0x15 has the frequency as a ratio to that of a crystal, which is also that of the APIC's
     // timer. Linux multiplies in 32 bits, so only ratios of few digits fit; without them the leaf is left
     // out, which is better than a clock that drifts.
     let divisor = greatest_common_divisor(khz, APIC_BUS_KHZ);

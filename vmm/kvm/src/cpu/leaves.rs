@@ -106,7 +106,7 @@ impl Leaves {
         &mut self.0[at]
     }
 
-    /// The first leaf of each range tells the last; leaf 7 tells its last subleaf.
+    /// The first leaf of each range has the number of the last; leaf 7 has that of its last subleaf.
     fn make_reachable(&mut self, leaf: u32, subleaf: u32) {
         let first = match leaf >> 16 {
             0 => 0,

@@ -16,7 +16,7 @@ pub(super) struct LoadedKernel {
     pub(super) setup_header: Option<Vec<u8>>,
 }
 
-/// What boot protocols tell a kernel beyond its own files.
+/// What boot protocols pass to a kernel beyond its own files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Firmware {
     /// Root of the ACPI tables.

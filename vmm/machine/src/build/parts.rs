@@ -85,7 +85,7 @@ impl Parts {
             }
             None => PciBus::new(bind, self.layout, functions),
         };
-        bus.when_stopped(events.rest_sink());
+        bus.when_stopped(events.quiesce_sink());
         if is_new {
             bus.place()?;
         } else {

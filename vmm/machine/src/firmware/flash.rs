@@ -48,7 +48,7 @@ impl PlacedFlash {
         Arc::clone(&self.flash)
     }
 
-    /// Does what may sync the variable store, and tells the owner when that loses data.
+    /// Does what may sync the variable store, and reports to the owner when that loses data.
     fn work<T>(&self, work: impl FnOnce(&mut Flash) -> T) -> T {
         let mut flash = self.flash.lock();
         let before = self.flash.sync_failure();

@@ -21,7 +21,7 @@ impl Owner {
             | GuestEvent::PanicDevice(_)
             | GuestEvent::Watchdog(_)
             | GuestEvent::IoStopped { .. }
-            | GuestEvent::AwaitRest
+            | GuestEvent::AwaitQuiesce
             | GuestEvent::DebugExit(_)
             | GuestEvent::VcpuFailed(_)
             | GuestEvent::HostFailure(_) => false,
@@ -69,7 +69,7 @@ impl Owner {
                 self.notify(Change::WritebackFailed { store, errno });
                 Flow::Continue
             }
-            GuestEvent::AwaitRest => self.on_await_rest(),
+            GuestEvent::AwaitQuiesce => self.on_await_quiesce(),
         }
     }
 

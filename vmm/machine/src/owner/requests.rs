@@ -42,7 +42,7 @@ impl Owner {
                 .pause(PauseReason::Requested)
                 .map_err(RequestError::Host),
             (Request::Resume, Paused) => self
-                .rest_before_resume()
+                .quiesce_before_resume()
                 .and_then(|()| self.resume())
                 .map_err(RequestError::Host),
             (Request::GrowDisk { disk }, Configured | Running | Paused) => {
@@ -87,7 +87,7 @@ impl Owner {
         saved.map_err(|error| SnapshotError::Ram(error).into())
     }
 
-    /// Does work that may sync disks, and tells of those that it found to have lost data.
+    /// Does work that may sync disks, and reports those that it found to have lost data.
     fn work_on_disks<T>(&mut self, work: impl FnOnce(&Disks) -> T) -> T {
         let before = self.machine.disks().sync_failures();
         let done = work(self.machine.disks());

@@ -16,7 +16,7 @@ use super::tree::{Bridges, PlacedFunction, Tree};
 use super::windows::BarAllocator;
 use crate::build::error::BuildError;
 use crate::pci::error::PciBusError;
-use crate::pci::hooks::{AwaitRest, BindKick, Unbind};
+use crate::pci::hooks::{AwaitQuiesce, BindKick, Unbind};
 use crate::snapshot::Snapshot;
 
 /// A BAR of a function: where an access goes.
@@ -41,7 +41,7 @@ pub(crate) struct PciBus {
     has_firmware: bool,
     /// Configuration space that is memory; `None`: each read is an exit.
     shown: Option<Shown>,
-    await_rest: AwaitRest,
+    await_quiesce: AwaitQuiesce,
     pub(super) map: RwLock<AddressMap<Target>>,
 }
 
@@ -55,7 +55,7 @@ impl PciBus {
             tree: Tree::new(Bridges::fixed(), functions),
             has_firmware: false,
             shown: None,
-            await_rest: Box::new(|| {}),
+            await_quiesce: Box::new(|| {}),
             map: RwLock::new(AddressMap::default()),
         }
     }
@@ -81,9 +81,9 @@ impl PciBus {
         self.follow_shown(|_| true);
     }
 
-    /// Has `await_rest` called for functions that the guest stops while the host works for them.
-    pub(crate) fn when_stopped(&mut self, await_rest: AwaitRest) {
-        self.await_rest = await_rest;
+    /// Has `await_quiesce` called for functions that the guest stops while the host works for them.
+    pub(crate) fn when_stopped(&mut self, await_quiesce: AwaitQuiesce) {
+        self.await_quiesce = await_quiesce;
     }
 
     /// Maps what the functions' registers, which were restored, say.
@@ -172,7 +172,7 @@ impl PciBus {
             let bars = behind.map_or(Vec::new(), |behind| behind.function().bars());
             let places = allocator
                 .allocate_port(&bars)
-                .ok_or_else(|| no_room(behind.unwrap_or(slot), bars.first()))?;
+                .ok_or_else(|| out_of_space(behind.unwrap_or(slot), bars.first()))?;
             if let Some(behind) = behind {
                 let mut bases = places.bars.iter().copied();
                 place_bars(behind, |_| bases.next())?;
@@ -197,14 +197,14 @@ impl PciBus {
             (effect, bridge.is_some_and(|b| b.take_secondary_reset()))
         };
         if effect.dma_ended {
-            (self.await_rest)();
+            (self.await_quiesce)();
         }
         let behind = self.tree.port(slot).and_then(|port| port.behind.as_ref());
         if let (true, Some(behind)) = (was_reset, behind) {
             let mut function = behind.function();
             function.reset();
             if !function.is_idle() {
-                (self.await_rest)();
+                (self.await_quiesce)();
             }
         }
         // What is behind a bridge, or behind another one that had the same bus, may answer elsewhere now.
@@ -346,13 +346,13 @@ fn place_bars(
 ) -> Result<(), PciBusError> {
     let mut function = slot.function();
     for bar in function.bars() {
-        let base = allocate(&bar).ok_or_else(|| no_room(slot, Some(&bar)))?;
+        let base = allocate(&bar).ok_or_else(|| out_of_space(slot, Some(&bar)))?;
         function.set_bar(bar.index, base);
     }
     Ok(())
 }
 
-fn no_room(slot: &Arc<Slot>, bar: Option<&BarWindow>) -> PciBusError {
+fn out_of_space(slot: &Arc<Slot>, bar: Option<&BarWindow>) -> PciBusError {
     PciBusError {
         address: slot.address(),
         bar: bar.map_or(0, |bar| bar.index),

@@ -12,4 +12,4 @@ pub(crate) type Unbind = Box<dyn FnOnce() + Send>;
 pub(crate) type BindKick = Box<dyn Fn(&Arc<EventFd>, u64) -> Option<Unbind> + Send + Sync>;
 
 /// Keeps the guest from going on before all functions have come to rest.
-pub(crate) type AwaitRest = Box<dyn Fn() + Send + Sync>;
+pub(crate) type AwaitQuiesce = Box<dyn Fn() + Send + Sync>;

@@ -300,8 +300,8 @@ mod tests {
         let before = ram(64 << 20);
         let threads = std::num::NonZeroUsize::MIN;
         let cancelled = &std::sync::atomic::AtomicBool::new(false);
-        let effort = vmm_memory::Effort { threads, cancelled };
-        vmm_memory::populate(&before, vmm_memory::Pages::Ordinary, effort).unwrap();
+        let options = vmm_memory::PopulateOptions { threads, cancelled };
+        vmm_memory::populate(&before, vmm_memory::Pages::Ordinary, options).unwrap();
         let places = [
             (64 << 10) - 8,
             20 << 20,

@@ -16,9 +16,9 @@ pub trait ConsoleInput {
     /// Takes what it has room for; returns how many bytes.
     fn input(&self, bytes: &[u8]) -> usize;
     /// Readable when there is room again after not all was taken.
-    fn room_event(&self) -> RawFd;
-    /// Drains [`room_event`](Self::room_event).
-    fn acknowledge_room(&self);
+    fn input_space_event(&self) -> RawFd;
+    /// Drains [`input_space_event`](Self::input_space_event).
+    fn clear_input_space_event(&self);
 }
 
 /// The serial port, with its interrupt.
@@ -35,7 +35,7 @@ impl SerialLine {
         let output = Output::new()?;
         let interrupt = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
         let port = SerialPort::new(Arc::clone(&interrupt), Arc::clone(&output) as _)?;
-        let room = port.room_event();
+        let room = port.input_space_event();
         let line = Self {
             port: Arc::new(Mutex::new(port)),
             interrupt,
@@ -59,13 +59,13 @@ impl ConsoleInput for SerialLine {
         port.input(bytes)
     }
 
-    fn room_event(&self) -> RawFd {
+    fn input_space_event(&self) -> RawFd {
         self.room
     }
 
-    fn acknowledge_room(&self) {
+    fn clear_input_space_event(&self) {
         let port = self.port.lock().unwrap_or_else(PoisonError::into_inner);
-        port.acknowledge_room();
+        port.clear_input_space_event();
     }
 }
 
@@ -74,11 +74,11 @@ impl ConsoleInput for Arc<ConsoleLine> {
         ConsoleLine::input(self, bytes)
     }
 
-    fn room_event(&self) -> RawFd {
-        ConsoleLine::room_event(self)
+    fn input_space_event(&self) -> RawFd {
+        ConsoleLine::input_space_event(self)
     }
 
-    fn acknowledge_room(&self) {
-        ConsoleLine::acknowledge_room(self);
+    fn clear_input_space_event(&self) {
+        ConsoleLine::clear_input_space_event(self);
     }
 }

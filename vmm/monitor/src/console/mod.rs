@@ -101,8 +101,8 @@ impl Console {
     }
 
     /// Readable when the device has room for input again.
-    pub fn room_event(&self) -> RawFd {
-        self.input.room_event()
+    pub fn input_space_event(&self) -> RawFd {
+        self.input.input_space_event()
     }
 
     /// Attaches a client, in place of another one with `force`. `replay` is the byte from which on it
@@ -211,7 +211,7 @@ impl Console {
     /// Gives the device what it has room for.
     pub fn serve_input(&mut self) {
         // Also for a client that is gone: the main thread would not come to rest.
-        self.input.acknowledge_room();
+        self.input.clear_input_space_event();
         let Some(client) = &mut self.client else {
             return;
         };

@@ -116,7 +116,7 @@ impl Server {
         self.report_lost_log(failed);
     }
 
-    pub(crate) fn on_console_room(&mut self, terminal: Terminal) {
+    pub(crate) fn on_console_input_space(&mut self, terminal: Terminal) {
         if let Some(console) = self.terminal(terminal) {
             console.serve_input();
         }

@@ -131,7 +131,7 @@ fn room_for_a_client_that_is_gone_wakes_the_thread_once() {
     let epoll = Epoll::new().unwrap();
     let event = EpollEvent::new(EventSet::IN, 0);
     epoll
-        .ctl(ControlOperation::Add, console.room_event(), event)
+        .ctl(ControlOperation::Add, console.input_space_event(), event)
         .unwrap();
     let mut events = [EpollEvent::default()];
     assert_eq!(epoll.wait(0, &mut events).unwrap(), 1);

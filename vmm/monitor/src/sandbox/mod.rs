@@ -8,7 +8,7 @@
 
 pub mod tables;
 
-use vmm_sys::harden::{HardenError, keep_one_heap};
+use vmm_sys::harden::{HardenError, limit_malloc_arenas};
 use vmm_sys::seccomp::{Instruction, filter};
 use vmm_sys::threads::{ThreadKind, Threads};
 
@@ -43,7 +43,7 @@ pub fn filter_of(kind: ThreadKind) -> Option<&'static [Instruction]> {
 /// # Errors
 /// When the kernel has no filters.
 pub fn enter() -> Result<Threads, HardenError> {
-    keep_one_heap()?;
+    limit_malloc_arenas()?;
     filter(process_filter())?;
     Ok(Threads::confined_by(confine))
 }

@@ -124,7 +124,7 @@ impl BalloonDevice {
     /// Sets the time of the next question.
     fn wind_up(&self) {
         let interval = self.config.stats_interval;
-        let asks = self.active.as_ref().is_some_and(Active::tells_stats);
+        let asks = self.active.as_ref().is_some_and(Active::has_stats_queue);
         if asks && !interval.is_zero() {
             // Without a timer statistics come on request only; none is known to fail.
             self.timer.set(interval).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Statistics of the guest's memory, as its driver tells them (VIRTIO 1.2, 5.5.6.4).
+//! Statistics of the guest's memory, as its driver reports them (VIRTIO 1.2, 5.5.6.4).
 
 use vmm_memory::GuestRam;
 

@@ -93,11 +93,11 @@ impl Active {
         self.held
     }
 
-    pub(super) fn tells_stats(&self) -> bool {
+    pub(super) fn has_stats_queue(&self) -> bool {
         self.features & STATS_VQ != 0
     }
 
-    /// Tells the driver that the target is new.
+    /// Notifies the driver of a new target, by a configuration change.
     pub(super) fn announce_config(&self) {
         self.config_call.send();
     }
@@ -172,7 +172,7 @@ fn give_back(
     ChainOutcome { written: 0, moved }
 }
 
-/// Takes what the driver tells, and keeps its buffer until new values are wanted.
+/// Takes the statistics of the driver, and keeps its buffer until new values are wanted.
 fn take_stats(
     memory: &GuestRam,
     queue: &mut VirtQueue,

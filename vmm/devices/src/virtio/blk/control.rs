@@ -98,7 +98,7 @@ impl BlkControl {
         })
     }
 
-    /// Makes the disk as large as its image is now, and tells the guest. Returns the size in bytes.
+    /// Makes the disk as large as its image is now, and notifies the guest by a configuration change. Returns the size in bytes.
     ///
     /// # Errors
     /// The image has become shorter than the disk, its size is not to be had, or it cannot be made

@@ -9,7 +9,7 @@ use vmm_sys::io_uring::{GuestRing, Range, Transfer};
 use super::backend::{Backend, zeroes_mode};
 use super::config::IoEngine;
 use super::control::BlkControl;
-use super::flight::{Flight, MAX_IN_FLIGHT};
+use super::flight::{InFlightRequest, MAX_IN_FLIGHT};
 use super::overlay::Layer;
 use super::request::{Request, data};
 use crate::virtio::queue::Buffer;
@@ -94,7 +94,12 @@ impl Engine {
     }
 
     /// Queues a request under the number of its place.
-    pub(super) fn begin(&mut self, backend: &Backend, place: usize, flight: &Flight) -> Begun {
+    pub(super) fn begin(
+        &mut self,
+        backend: &Backend,
+        place: usize,
+        flight: &InFlightRequest,
+    ) -> Begun {
         let Self::Ring(ring) = self else {
             return Begun::Refused;
         };

@@ -16,7 +16,7 @@ const ENOUGH_BYTES: u64 = MAX_REQUEST_BYTES;
 
 /// A request and where its answer goes.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightRequest {
     pub(super) queue: usize,
     pub(super) chain: Chain,
     pub(super) request: Request,
@@ -26,7 +26,7 @@ pub(super) struct Flight {
     bytes: u64,
 }
 
-impl Default for Flight {
+impl Default for InFlightRequest {
     fn default() -> Self {
         Self {
             queue: 0,
@@ -40,14 +40,14 @@ impl Default for Flight {
 
 /// Places for requests, numbered from 0. A place keeps its memory when it is free.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    places: Vec<Flight>,
+pub(super) struct InFlightRequests {
+    places: Vec<InFlightRequest>,
     free: Vec<usize>,
     /// What all of them ask for.
     bytes: u64,
 }
 
-impl Flights {
+impl InFlightRequests {
     /// Whether no more requests are to be taken.
     pub(super) fn is_full(&self) -> bool {
         let has_place = !self.free.is_empty() || self.places.len() < MAX_IN_FLIGHT;
@@ -61,18 +61,18 @@ impl Flights {
         }
         let place = self.places.len();
         (place < MAX_IN_FLIGHT).then(|| {
-            self.places.push(Flight::default());
+            self.places.push(InFlightRequest::default());
             place
         })
     }
 
     /// What is in a place that is taken.
-    pub(super) fn get(&self, place: usize) -> Option<&Flight> {
+    pub(super) fn get(&self, place: usize) -> Option<&InFlightRequest> {
         self.places.get(place)
     }
 
     /// What is in a place that is taken.
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut Flight> {
+    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut InFlightRequest> {
         self.places.get_mut(place)
     }
 
@@ -99,11 +99,11 @@ impl Flights {
 /// their memory.
 pub(super) struct Abandoned {
     memory: Arc<GuestRam>,
-    flights: Flights,
+    flights: InFlightRequests,
 }
 
 impl Abandoned {
-    pub(super) fn new(memory: Arc<GuestRam>, flights: Flights) -> Self {
+    pub(super) fn new(memory: Arc<GuestRam>, flights: InFlightRequests) -> Self {
         Self { memory, flights }
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn requests_in_flight_are_bounded_by_number_and_by_bytes() {
-        let mut flights = Flights::default();
+        let mut flights = InFlightRequests::default();
         let mut places = Vec::new();
         while !flights.is_full() {
             let place = flights.take().unwrap();

@@ -11,22 +11,22 @@
 //! A flush, and a write of a disk without write cache, waits between engine and answer for a sync of the
 //! image. There is one at a time, for all that wait when it begins.
 
+mod adaptive_poll;
 mod answers;
 mod intake;
 mod left_over;
-mod linger;
 mod unmarked;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::adaptive_poll::AdaptivePoll;
 use self::left_over::PartialTransfer;
-use self::linger::Linger;
 use self::unmarked::Unmarked;
 use super::disk::Disk;
 use super::engine::Begun;
 use super::failure::Failure;
-use super::flight::{Abandoned, Flights};
+use super::flight::{Abandoned, InFlightRequests};
 use super::image_sync::SyncBegun;
 use super::request::{self, Request};
 use super::state::HeldChain;
@@ -40,7 +40,7 @@ pub(super) struct Active {
     memory: Arc<GuestRam>,
     queues: Vec<VirtQueue>,
     config_call: ConfigCall,
-    flights: Flights,
+    flights: InFlightRequests,
     /// Places of requests that are held, oldest first.
     held: Vec<usize>,
     /// Places of requests that the ring left over while the disk came to rest; they wait as those that
@@ -59,7 +59,7 @@ pub(super) struct Active {
     lacks_room: bool,
     /// Queues that had answers since they were looked at, whose driver may go on.
     answered: Vec<bool>,
-    linger: Linger,
+    poll: AdaptivePoll,
 }
 
 impl Active {
@@ -74,10 +74,10 @@ impl Active {
             waiting: vec![false; queues.len()],
             lacks_room: false,
             answered: vec![false; queues.len()],
-            linger: Linger::default(),
+            poll: AdaptivePoll::default(),
             queues,
             config_call,
-            flights: Flights::default(),
+            flights: InFlightRequests::default(),
             held: Vec::new(),
             left_over: Vec::new(),
             unsynced: Vec::new(),

@@ -1,16 +1,16 @@
 //! What a driver knows of a port, and which messages it is yet to get.
 //!
 //! Messages wait as flags rather than in a queue: whatever a driver asks for, and however often, what
-//! it is owed is bounded. Only the order of closing and opening matters, and is kept: a driver never
+//! it is pending is bounded. Only the order of closing and opening matters, and is kept: a driver never
 //! takes a peer for the one before it.
 
 use super::control::DeviceMessage;
 use super::host::ConsoleSize;
 
-/// A message that is owed, in the order in which they are sent.
+/// A message that is still to be sent, in the order in which they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum OwedMessage {
+enum PendingMessage {
     Add = 1 << 0,
     Console = 1 << 1,
     Name = 1 << 2,
@@ -19,13 +19,13 @@ enum OwedMessage {
     Resize = 1 << 5,
 }
 
-const ORDER: [OwedMessage; 6] = [
-    OwedMessage::Add,
-    OwedMessage::Console,
-    OwedMessage::Name,
-    OwedMessage::Close,
-    OwedMessage::Open,
-    OwedMessage::Resize,
+const ORDER: [PendingMessage; 6] = [
+    PendingMessage::Add,
+    PendingMessage::Console,
+    PendingMessage::Name,
+    PendingMessage::Close,
+    PendingMessage::Open,
+    PendingMessage::Resize,
 ];
 
 /// The guest's side of a port.
@@ -37,7 +37,7 @@ pub(super) struct GuestSide {
     pub(super) is_open: bool,
     /// The last `PORT_OPEN` that the driver got was 1: the host has it open.
     pub(super) sent_open: bool,
-    owed: u32,
+    pending: u32,
 }
 
 /// Name and size of a port, as its messages carry them.
@@ -69,7 +69,7 @@ impl GuestSide {
             is_ready: true,
             is_open: true,
             sent_open: true,
-            owed: 0,
+            pending: 0,
         }
     }
 
@@ -78,25 +78,25 @@ impl GuestSide {
         is_ready: bool,
         is_open: bool,
         sent_open: bool,
-        owed: u32,
+        pending: u32,
     ) -> Option<Self> {
         let known = ORDER.iter().fold(0, |known, one| known | *one as u32);
-        (owed & !known == 0).then_some(Self {
+        (pending & !known == 0).then_some(Self {
             is_ready,
             is_open,
             sent_open,
-            owed,
+            pending,
         })
     }
 
-    /// What is owed, as [`restored`](Self::restored) takes it.
-    pub(super) fn owed(&self) -> u32 {
-        self.owed
+    /// What is pending, as [`restored`](Self::restored) takes it.
+    pub(super) fn pending(&self) -> u32 {
+        self.pending
     }
 
     /// The driver wants to hear of the port.
     pub(super) fn announce(&mut self) {
-        self.owe(OwedMessage::Add);
+        self.queue(PendingMessage::Add);
     }
 
     /// The driver has made the port, or could not.
@@ -107,16 +107,16 @@ impl GuestSide {
         }
         self.is_ready = true;
         // A driver that says so twice may know of a peer that it has to forget.
-        self.owed &= OwedMessage::Close as u32;
+        self.pending &= PendingMessage::Close as u32;
         let messages = [
-            (OwedMessage::Console, introduction.is_console),
-            (OwedMessage::Name, introduction.is_named),
-            (OwedMessage::Open, introduction.is_open),
-            (OwedMessage::Resize, introduction.has_size),
+            (PendingMessage::Console, introduction.is_console),
+            (PendingMessage::Name, introduction.is_named),
+            (PendingMessage::Open, introduction.is_open),
+            (PendingMessage::Resize, introduction.has_size),
         ];
         for (message, wanted) in messages {
             if wanted {
-                self.owe(message);
+                self.queue(message);
             }
         }
     }
@@ -124,41 +124,41 @@ impl GuestSide {
     /// The host's side was opened.
     pub(super) fn on_host_open(&mut self) {
         if self.is_ready {
-            self.owe(OwedMessage::Open);
+            self.queue(PendingMessage::Open);
         }
     }
 
     /// The host's side was closed.
     pub(super) fn on_host_close(&mut self) {
         // A driver that has not heard of the peer need not hear of its end either.
-        self.owed &= !(OwedMessage::Open as u32);
+        self.pending &= !(PendingMessage::Open as u32);
         if self.sent_open {
-            self.owe(OwedMessage::Close);
+            self.queue(PendingMessage::Close);
         }
     }
 
     /// The console's size changed.
     pub(super) fn on_resize(&mut self) {
         if self.is_ready {
-            self.owe(OwedMessage::Resize);
+            self.queue(PendingMessage::Resize);
         }
     }
 
     /// Whether data may go to the guest: both sides are open, and the driver knows which peer it is.
     pub(super) fn can_receive(&self) -> bool {
-        let changes = OwedMessage::Close as u32 | OwedMessage::Open as u32;
-        self.is_open && self.sent_open && self.owed & changes == 0
+        let changes = PendingMessage::Close as u32 | PendingMessage::Open as u32;
+        self.is_open && self.sent_open && self.pending & changes == 0
     }
 
-    /// The next message that is owed.
+    /// The next message that is pending.
     pub(super) fn next<'a>(&self, port: PortDescription<'a>) -> Option<DeviceMessage<'a>> {
         Some(match self.first()? {
-            OwedMessage::Add => DeviceMessage::PortAdd,
-            OwedMessage::Console => DeviceMessage::ConsolePort,
-            OwedMessage::Name => DeviceMessage::PortName(port.name),
-            OwedMessage::Close => DeviceMessage::PortOpen(false),
-            OwedMessage::Open => DeviceMessage::PortOpen(true),
-            OwedMessage::Resize => DeviceMessage::Resize {
+            PendingMessage::Add => DeviceMessage::PortAdd,
+            PendingMessage::Console => DeviceMessage::ConsolePort,
+            PendingMessage::Name => DeviceMessage::PortName(port.name),
+            PendingMessage::Close => DeviceMessage::PortOpen(false),
+            PendingMessage::Open => DeviceMessage::PortOpen(true),
+            PendingMessage::Resize => DeviceMessage::Resize {
                 columns: port.size.columns,
                 rows: port.size.rows,
             },
@@ -167,27 +167,27 @@ impl GuestSide {
 
     /// The driver got what [`next`](Self::next) says.
     pub(super) fn on_sent(&mut self) {
-        if let Some(owed) = self.first() {
-            self.owed &= !(owed as u32);
-            match owed {
-                OwedMessage::Close => self.sent_open = false,
-                OwedMessage::Open => self.sent_open = true,
-                OwedMessage::Add
-                | OwedMessage::Console
-                | OwedMessage::Name
-                | OwedMessage::Resize => {}
+        if let Some(pending) = self.first() {
+            self.pending &= !(pending as u32);
+            match pending {
+                PendingMessage::Close => self.sent_open = false,
+                PendingMessage::Open => self.sent_open = true,
+                PendingMessage::Add
+                | PendingMessage::Console
+                | PendingMessage::Name
+                | PendingMessage::Resize => {}
             }
         }
     }
 
-    fn first(&self) -> Option<OwedMessage> {
+    fn first(&self) -> Option<PendingMessage> {
         ORDER
             .into_iter()
-            .find(|message| self.owed & *message as u32 != 0)
+            .find(|message| self.pending & *message as u32 != 0)
     }
 
-    fn owe(&mut self, message: OwedMessage) {
-        self.owed |= message as u32;
+    fn queue(&mut self, message: PendingMessage) {
+        self.pending |= message as u32;
     }
 }
 
@@ -255,8 +255,8 @@ mod tests {
         ) {
             let mut side = ready();
             let (mut is_open, mut heard) = (false, false);
-            for tell in steps.into_iter().chain([Some(9)]) {
-                match tell {
+            for step in steps.into_iter().chain([Some(9)]) {
+                match step {
                     None if is_open => { side.on_host_close(); is_open = false; }
                     None => { side.on_host_open(); is_open = true; }
                     Some(count) => for _ in 0..count {

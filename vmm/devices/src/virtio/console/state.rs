@@ -56,7 +56,7 @@ impl ConsoleState {
             is_ready: port.guest.is_ready,
             is_open: port.guest.is_open,
             sent_open: port.guest.sent_open,
-            owed: port.guest.owed(),
+            owed: port.guest.pending(),
         };
         Self {
             ports: ports.iter().map(state).collect(),

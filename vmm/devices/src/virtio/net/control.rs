@@ -59,7 +59,7 @@ impl NetControl {
         })
     }
 
-    /// Pulls the cable or puts it back, and tells the guest. While it is out, frames are lost both
+    /// Sets the link down or up, and notifies the guest. While it is out, frames are lost both
     /// ways.
     pub fn set_link(&self, up: bool) {
         if self.link_up.swap(up, Ordering::AcqRel) != up {
@@ -89,7 +89,7 @@ impl NetControl {
         self.is_unlimited.store(true, Ordering::Release);
     }
 
-    /// Asks the guest to tell its network where it is now (by gratuitous ARP and the like).
+    /// Asks the guest to announce to its network where it is now (by gratuitous ARP and the like).
     ///
     /// # Errors
     /// No driver is there that could be asked.

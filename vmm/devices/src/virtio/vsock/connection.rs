@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use vmm_sys::socket::{Half, StreamSocket};
+use vmm_sys::socket::{StreamDirection, StreamSocket};
 
 use super::credit::{BUFFER_BYTES, Credit};
 use super::packet::{Header, Operation, SENDS_NO_MORE, TAKES_NO_MORE};
@@ -60,7 +60,7 @@ pub(super) struct Connection {
     writable: bool,
     /// The host sends, takes no more.
     host_ended: bool,
-    host_deaf: bool,
+    host_receives_no_more: bool,
     /// Shutdown flags that were sent to the guest.
     sent_flags: u32,
     /// Shutdown flags that the guest sent.
@@ -84,7 +84,7 @@ impl Connection {
             readable: true,
             writable: true,
             host_ended: false,
-            host_deaf: false,
+            host_receives_no_more: false,
             sent_flags: 0,
             guest_flags: 0,
             is_end_passed_on: false,
@@ -125,7 +125,7 @@ impl Connection {
         self.writable |= writable;
         if hung_up && self.phase == Phase::Open {
             // What it sent before may still be read.
-            self.go_deaf();
+            self.stop_host_receive();
         }
         self.flush();
     }
@@ -142,7 +142,7 @@ impl Connection {
             let sent = self.send(data);
             rest = data.get(sent..).unwrap_or_default();
         }
-        if self.host_deaf {
+        if self.host_receives_no_more {
             // Nobody will ever take it.
             self.credit.forward(bytes);
         } else {
@@ -166,17 +166,17 @@ impl Connection {
         self.guest_flags |= flags & (TAKES_NO_MORE | SENDS_NO_MORE);
         if self.guest_flags & TAKES_NO_MORE != 0 && !self.host_ended {
             self.host_ended = true;
-            self.end(Half::Incoming);
+            self.end(StreamDirection::Incoming);
         }
         self.flush();
     }
 
     /// Gives the host what it takes now of the buffer.
     fn flush(&mut self) {
-        while !self.buffer.is_empty() && self.writable && !self.host_deaf {
+        while !self.buffer.is_empty() && self.writable && !self.host_receives_no_more {
             let buffer = std::mem::take(&mut self.buffer);
             let sent = self.send(buffer.as_slices().0);
-            if self.host_deaf {
+            if self.host_receives_no_more {
                 break;
             }
             self.buffer = buffer;
@@ -194,7 +194,7 @@ impl Connection {
         // Once: it is an event of our own socket, too.
         if self.guest_flags & SENDS_NO_MORE != 0 && !self.is_end_passed_on {
             self.is_end_passed_on = true;
-            self.end(Half::Outgoing);
+            self.end(StreamDirection::Outgoing);
         }
     }
 
@@ -212,7 +212,7 @@ impl Connection {
                 }
                 Ok(count) => sent += count,
                 Err(_) => {
-                    self.go_deaf();
+                    self.stop_host_receive();
                     return sent;
                 }
             }
@@ -222,19 +222,19 @@ impl Connection {
     }
 
     fn can_write(&self) -> bool {
-        self.writable && !self.host_deaf
+        self.writable && !self.host_receives_no_more
     }
 
     /// The host takes no more: what is there for it is dropped.
-    fn go_deaf(&mut self) {
-        self.host_deaf = true;
+    fn stop_host_receive(&mut self) {
+        self.host_receives_no_more = true;
         self.buffer = VecDeque::new();
         self.credit.forward(BUFFER_BYTES);
     }
 
-    fn end(&self, half: Half) {
+    fn end(&self, direction: StreamDirection) {
         if let Some(socket) = &self.socket {
-            socket.end(half);
+            socket.end(direction);
         }
     }
 
@@ -264,7 +264,7 @@ impl Connection {
 
     /// Whether both directions are over for the guest, and the host has what it sent.
     pub(super) fn is_over(&self) -> bool {
-        self.has_guest_left() && (self.buffer.is_empty() || self.host_deaf)
+        self.has_guest_left() && (self.buffer.is_empty() || self.host_receives_no_more)
     }
 
     /// Whether the guest neither takes nor sends any more.
@@ -294,8 +294,8 @@ impl Connection {
                 return Some(Operation::CreditRequest);
             }
         }
-        let owes_update = self.due.credit_update || self.credit.owes_update();
-        owes_update.then_some(Operation::CreditUpdate)
+        let needs_update = self.due.credit_update || self.credit.needs_update();
+        needs_update.then_some(Operation::CreditUpdate)
     }
 
     /// Notes that the guest gets such a packet now; returns its shutdown flags.
@@ -321,7 +321,11 @@ impl Connection {
     /// What the host is done with, as shutdown flags.
     fn ends(&self) -> u32 {
         let sends = if self.host_ended { SENDS_NO_MORE } else { 0 };
-        let takes = if self.host_deaf { TAKES_NO_MORE } else { 0 };
+        let takes = if self.host_receives_no_more {
+            TAKES_NO_MORE
+        } else {
+            0
+        };
         sends | takes
     }
 

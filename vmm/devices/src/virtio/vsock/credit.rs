@@ -8,7 +8,7 @@ pub(super) const BUFFER_BYTES: u32 = 64 << 10;
 
 /// The guest has sent more than it was allowed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Overdrawn;
+pub(super) struct CreditExceeded;
 
 /// The accounts of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,9 @@ impl Credit {
     }
 
     /// Notes what came from the guest.
-    pub(super) fn receive(&mut self, bytes: u32) -> Result<(), Overdrawn> {
+    pub(super) fn receive(&mut self, bytes: u32) -> Result<(), CreditExceeded> {
         if bytes > BUFFER_BYTES.saturating_sub(self.held()) {
-            return Err(Overdrawn);
+            return Err(CreditExceeded);
         }
         self.received = self.received.wrapping_add(bytes);
         Ok(())
@@ -64,7 +64,7 @@ impl Credit {
 
     /// Whether to send `CREDIT_UPDATE` before the guest has to wait: it believes that half of our buffer
     /// is full, and is wrong.
-    pub(super) fn owes_update(&self) -> bool {
+    pub(super) fn needs_update(&self) -> bool {
         let believed = self.received.wrapping_sub(self.announced);
         self.announced != self.forwarded && believed >= BUFFER_BYTES / 2
     }
@@ -162,8 +162,8 @@ mod tests {
                 prop_assert_eq!(u64::from(credit.held()), in_us);
                 // A guest that waits for room gets an update.
                 let believed = in_us + unannounced;
-                let owes = unannounced > 0 && believed >= u64::from(BUFFER_BYTES / 2);
-                prop_assert_eq!(credit.owes_update(), owes);
+                let needs = unannounced > 0 && believed >= u64::from(BUFFER_BYTES / 2);
+                prop_assert_eq!(credit.needs_update(), needs);
             }
         }
 

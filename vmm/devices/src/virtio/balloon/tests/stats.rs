@@ -6,7 +6,7 @@ const STATS: u64 = NUMBERS + 0x8000;
 
 impl Bench {
     /// Offers statistics in one buffer.
-    fn tell(&mut self, entries: &[(u16, u64)]) {
+    fn offer_stats(&mut self, entries: &[(u16, u64)]) {
         let mut bytes = Vec::new();
         for (tag, value) in entries {
             bytes.extend_from_slice(&tag.to_le_bytes());
@@ -27,7 +27,7 @@ impl Bench {
 fn statistics_are_taken_and_the_buffer_is_kept_until_new_ones_are_wanted() {
     let mut bench = bench();
     assert_eq!(bench.control.stats(), None);
-    bench.tell(&[(4, 1000), (5, 9000), (0xffff, 7), (15, 3)]);
+    bench.offer_stats(&[(4, 1000), (5, 9000), (0xffff, 7), (15, 3)]);
     assert_eq!(bench.reported(Stat::FreeBytes), Some(1000));
     assert_eq!(bench.reported(Stat::TotalBytes), Some(9000));
     assert_eq!(bench.reported(Stat::DirectReclaims), Some(3));
@@ -43,7 +43,7 @@ fn statistics_are_taken_and_the_buffer_is_kept_until_new_ones_are_wanted() {
     bench.control.refresh_stats();
     assert!(bench.driver.settle_own(10_000));
     assert_eq!(bench.driver.used(2), None);
-    bench.tell(&[(4, 2000)]);
+    bench.offer_stats(&[(4, 2000)]);
     assert_eq!(bench.reported(Stat::FreeBytes), Some(2000));
     assert_eq!(bench.reported(Stat::TotalBytes), None);
 }
@@ -56,7 +56,7 @@ fn the_driver_is_asked_again_and_again() {
     };
     let mut bench = bench_of(&config, ALL);
     for round in 0..3 {
-        bench.tell(&[(4, round)]);
+        bench.offer_stats(&[(4, round)]);
         assert!(bench.driver.wait_used(2).is_some());
         assert_eq!(bench.reported(Stat::FreeBytes), Some(round));
     }
@@ -70,7 +70,7 @@ fn the_driver_is_asked_again_and_again() {
 fn a_driver_with_many_buffers_gets_all_but_one_back() {
     let mut bench = bench();
     for round in 0..100 {
-        bench.tell(&[(6, round)]);
+        bench.offer_stats(&[(6, round)]);
     }
     assert_eq!(bench.reported(Stat::AvailableBytes), Some(99));
     assert_eq!((0..200).filter_map(|_| bench.driver.used(2)).count(), 99);
@@ -79,7 +79,7 @@ fn a_driver_with_many_buffers_gets_all_but_one_back() {
 #[test]
 fn a_buffer_that_is_no_ram_tells_nothing_and_a_long_one_is_cut() {
     let mut bench = bench();
-    bench.tell(&[(4, 1)]);
+    bench.offer_stats(&[(4, 1)]);
     bench.driver.offer(2, &[read(RAM_BYTES as u64 - 8, 64)]);
     bench.driver.kick(2);
     assert_eq!(bench.reported(Stat::FreeBytes), Some(1));
@@ -87,7 +87,7 @@ fn a_buffer_that_is_no_ram_tells_nothing_and_a_long_one_is_cut() {
     let mut entries = vec![(7, 7)];
     entries.resize(3000, (4, 2));
     entries.push((7, 8));
-    bench.tell(&entries);
+    bench.offer_stats(&entries);
     assert_eq!(bench.reported(Stat::FreeBytes), Some(2));
     assert_eq!(bench.reported(Stat::CacheBytes), Some(7));
     assert!(!bench.driver.needs_reset());

@@ -10,7 +10,7 @@ const BASE_SECTORS: u64 = 91;
 const DISK_SECTORS: u64 = 110;
 const BLOCK_SECTORS: u64 = BLOCK_BYTES / 512;
 
-/// A byte that tells a sector of the base.
+/// A byte that identifies a sector of the base.
 fn of_base(sector: u64) -> u8 {
     u8::try_from(sector).unwrap() | 0x80
 }
@@ -309,7 +309,7 @@ fn send_all(driver: &mut Driver, parts: &[Part]) -> bool {
     (0..parts.len() as u64).all(|number| driver.bytes(HEADER + number * 0x200 + 0x100, 1) == [0])
 }
 
-/// A byte that tells the requests of a batch.
+/// A byte that distinguishes the requests of a batch.
 fn byte_of(number: u64) -> u8 {
     0x40 + u8::try_from(number).unwrap()
 }

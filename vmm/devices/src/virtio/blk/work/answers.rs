@@ -24,7 +24,7 @@ enum Outcome {
 }
 
 impl Active {
-    /// Answers what has ended, and tells the driver.
+    /// Adds what has ended to the used ring, and calls the driver.
     pub(in super::super) fn reap(&mut self, disk: &mut Disk) -> Result<(), DeviceFault> {
         self.reap_by(disk, PartialTransfer::Execute)
     }

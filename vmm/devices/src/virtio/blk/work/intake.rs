@@ -3,7 +3,7 @@
 use super::super::disk::Disk;
 use super::super::request::{Request, Shape};
 use super::Active;
-use super::linger::Allowance;
+use super::adaptive_poll::Allowance;
 use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::Budget;
 
@@ -96,7 +96,7 @@ impl Active {
             match pause {
                 Pause::Empty => {
                     let goes_on =
-                        has_answered && self.linger.look(&mut allowance, || queue.has_more())?;
+                        has_answered && self.poll.look(&mut allowance, || queue.has_more())?;
                     if !goes_on && !queue.enable_notification()? {
                         return Ok(());
                     }

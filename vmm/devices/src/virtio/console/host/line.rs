@@ -37,7 +37,7 @@ pub struct ConsoleLine {
 struct State {
     input: VecDeque<u8>,
     /// Somebody has input left.
-    room_wanted: bool,
+    space_wanted: bool,
     size: ConsoleSize,
     /// Counts sizes.
     generation: u8,
@@ -64,29 +64,29 @@ impl ConsoleLine {
     }
 
     /// Gives input to the guest; returns how many bytes were taken. When not all were,
-    /// [`room_event`](Self::room_event) becomes readable once more can be.
+    /// [`input_space_event`](Self::input_space_event) becomes readable once more can be.
     pub fn input(&self, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         let room = MAX_INPUT_BYTES.saturating_sub(state.input.len());
         let taken = bytes.get(..room).unwrap_or(bytes);
         state.input.extend(taken);
-        state.room_wanted |= taken.len() < bytes.len();
+        state.space_wanted |= taken.len() < bytes.len();
         drop(state);
         self.watch.wake();
         taken.len()
     }
 
     /// An eventfd, non-blocking, readable when there is room again. To be drained by the reader.
-    pub fn room_event(&self) -> RawFd {
+    pub fn input_space_event(&self) -> RawFd {
         self.room.as_raw_fd()
     }
 
-    /// Drains [`room_event`](Self::room_event).
-    pub fn acknowledge_room(&self) {
+    /// Drains [`input_space_event`](Self::input_space_event).
+    pub fn clear_input_space_event(&self) {
         event::clear(&self.room);
     }
 
-    /// Tells the guest that its console has another size.
+    /// Notifies the guest that its console has another size.
     pub fn resize(&self, size: ConsoleSize) {
         let mut state = self.lock();
         if state.size != size {
@@ -119,7 +119,7 @@ impl ConsoleLine {
         if taken == 0 {
             return Received::Nothing;
         }
-        self.tell_room(&mut state);
+        self.signal_input_space(&mut state);
         Received::Bytes(taken)
     }
 
@@ -127,7 +127,7 @@ impl ConsoleLine {
     pub(in super::super) fn clear(&self) {
         let mut state = self.lock();
         state.input.clear();
-        self.tell_room(&mut state);
+        self.signal_input_space(&mut state);
     }
 
     /// What waits, and the size.
@@ -151,8 +151,8 @@ impl ConsoleLine {
         true
     }
 
-    fn tell_room(&self, state: &mut State) {
-        if std::mem::take(&mut state.room_wanted) {
+    fn signal_input_space(&self, state: &mut State) {
+        if std::mem::take(&mut state.space_wanted) {
             event::signal(&self.room);
         }
     }

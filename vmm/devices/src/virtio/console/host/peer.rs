@@ -66,7 +66,7 @@ impl HostPort {
         &self.name
     }
 
-    /// Attaches a connected stream socket, in place of another one with `force`, and tells the guest.
+    /// Attaches a connected stream socket, in place of another one with `force`, and notifies the guest.
     /// One whose other end is gone is no obstacle. Never waits for the device.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ fn output_is_always_taken_and_input_waits_for_room() {
         left = &left[console.input(left)..];
         bench.look();
         got.extend(bench.receive(0, 1000).unwrap());
-        console.acknowledge_room();
+        console.clear_input_space_event();
     }
     assert_eq!(got, pasted);
 }
@@ -58,15 +58,19 @@ fn a_driver_with_control_queues_gets_the_size_by_message() {
     let size = |columns| ConsoleSize { columns, rows: 25 };
     console.resize(size(100));
     bench.look();
-    bench.say(NO_PORT, DEVICE_READY, 1);
-    bench.say(0, PORT_READY, 1);
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
+    bench.send_control(0, PORT_READY, 1);
     let resized = |columns| (0, RESIZE, 1, vec![columns, 0, 25, 0]);
-    assert_eq!(bench.hear().last(), Some(&resized(100)));
+    assert_eq!(bench.receive_control().last(), Some(&resized(100)));
     for columns in [90, 91, 80] {
         console.resize(size(columns));
     }
     bench.look();
-    assert_eq!(bench.hear(), [resized(80)], "only the last counts");
+    assert_eq!(
+        bench.receive_control(),
+        [resized(80)],
+        "only the last counts"
+    );
 }
 
 #[test]

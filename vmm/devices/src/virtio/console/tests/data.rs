@@ -28,11 +28,11 @@ fn both_sides_hear_each_other() {
 fn nothing_reaches_a_port_that_the_guest_has_closed() {
     let mut bench = Bench::open(false, &["a"]);
     let mut peer = bench.talking();
-    bench.say(1, PORT_OPEN, 0);
+    bench.send_control(1, PORT_OPEN, 0);
     peer.write_all(b"wait").unwrap();
     bench.look();
     assert_eq!(bench.receive(1, 100), None);
-    bench.say(1, PORT_OPEN, 1);
+    bench.send_control(1, PORT_OPEN, 1);
     assert_eq!(bench.received(1).unwrap(), b"wait");
 }
 
@@ -43,7 +43,7 @@ fn what_is_written_before_the_guest_closes_arrives() {
     bench.driver.fill(DATA, b"bye");
     bench.driver.offer(5, &[read(DATA, 3)]);
     // The device hears of the close first.
-    bench.say(1, PORT_OPEN, 0);
+    bench.send_control(1, PORT_OPEN, 0);
     bench.driver.kick(5);
     assert_eq!(drained(&mut peer), b"bye");
 }
@@ -108,8 +108,8 @@ fn without_a_peer_output_is_dropped() {
         assert!(bench.send(1, &[b'x'; 5000]));
     }
     let mut peer = bench.talking();
-    assert!(bench.send(1, b"heard"));
-    assert_eq!(drained(&mut peer), b"heard");
+    assert!(bench.send(1, b"messages"));
+    assert_eq!(drained(&mut peer), b"messages");
 }
 
 #[test]
@@ -132,12 +132,12 @@ fn what_a_peer_sent_before_it_went_is_delivered() {
     peer.write_all(b"hello").unwrap();
     drop(peer);
     bench.look();
-    assert_eq!(bench.hear(), [(1, PORT_OPEN, 1, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
     assert_eq!(bench.receive(1, 3).unwrap(), b"hel");
-    assert!(bench.hear().is_empty());
+    assert!(bench.receive_control().is_empty());
     assert_eq!(bench.receive(1, 3).unwrap(), b"lo");
     assert_eq!(bench.receive(1, 3), None);
-    assert_eq!(bench.hear(), [(1, PORT_OPEN, 0, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn a_peer_that_only_listens_goes_on_listening() {
     assert_eq!(bench.receive(1, 10), None);
     assert!(bench.send(1, b"answer"));
     assert_eq!(drained(&mut peer), b"answer");
-    assert!(bench.hear().is_empty());
+    assert!(bench.receive_control().is_empty());
     drop(peer);
     bench.look();
-    assert_eq!(bench.hear(), [(1, PORT_OPEN, 0, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_peer_that_does_not_listen_is_still_heard() {
     let mut peer = bench.talking();
     peer.shutdown(Shutdown::Read).unwrap();
     assert!(bench.send(1, b"lost"));
-    peer.write_all(b"heard").unwrap();
+    peer.write_all(b"messages").unwrap();
     bench.look();
-    assert_eq!(bench.receive(1, 10).unwrap(), b"heard");
+    assert_eq!(bench.receive(1, 10).unwrap(), b"messages");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn ports_do_not_hold_each_other_up() {
     let _slow = bench.talking();
     while bench.send(1, &[b'x'; 60_000]) {}
     let mut peer = bench.attach(2);
-    assert_eq!(bench.hear(), [(2, PORT_OPEN, 1, vec![])]);
+    assert_eq!(bench.receive_control(), [(2, PORT_OPEN, 1, vec![])]);
     assert!(bench.send(2, b"through"));
     assert_eq!(drained(&mut peer), b"through");
 }

@@ -6,45 +6,45 @@ use super::*;
 fn messages_of_any_size_and_of_no_port_do_no_harm() {
     let mut bench = Bench::new(true, &["a"], MULTIPORT);
     for length in [0, 1, 4, 7] {
-        bench.say_bytes(&vec![0xff; length]);
+        bench.send_control_bytes(&vec![0xff; length]);
     }
     for port in [2, 3, 31, 32, 0x1_0000, NO_PORT] {
         for event in 0..10 {
-            bench.say(port, event, u16::from(event != DEVICE_READY));
+            bench.send_control(port, event, u16::from(event != DEVICE_READY));
         }
     }
     for event in [PORT_ADD, 2, CONSOLE_PORT, RESIZE, PORT_NAME, 8, 0xffff] {
-        bench.say(1, event, 1);
+        bench.send_control(1, event, 1);
     }
-    assert!(bench.hear().is_empty());
+    assert!(bench.receive_control().is_empty());
     // Longer ones are read as far as they are understood.
     let mut long = vec![0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0];
     long.extend([0xee; 2000]);
-    bench.say_bytes(&long);
-    assert_eq!(bench.hear().len(), 2);
+    bench.send_control_bytes(&long);
+    assert_eq!(bench.receive_control().len(), 2);
     assert!(!bench.driver.needs_reset());
 }
 
 #[test]
 fn a_driver_that_could_not_start_gets_no_message() {
     let mut bench = Bench::new(false, &["a"], MULTIPORT);
-    bench.say(NO_PORT, DEVICE_READY, 0);
-    assert!(bench.hear().is_empty());
-    bench.say(NO_PORT, DEVICE_READY, 1);
-    bench.say(1, PORT_READY, 0);
+    bench.send_control(NO_PORT, DEVICE_READY, 0);
+    assert!(bench.receive_control().is_empty());
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
+    bench.send_control(1, PORT_READY, 0);
     bench.attach(1);
-    assert_eq!(bench.hear(), [(1, PORT_ADD, 1, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_ADD, 1, vec![])]);
 }
 
 #[test]
 fn asking_without_end_is_answered_once() {
     let mut bench = Bench::new(true, &["a", "b"], MULTIPORT);
     for _ in 0..500 {
-        bench.say(NO_PORT, DEVICE_READY, 1);
-        bench.say(1, PORT_READY, 1);
+        bench.send_control(NO_PORT, DEVICE_READY, 1);
+        bench.send_control(1, PORT_READY, 1);
     }
     // Port 1, which is made already, is named instead of added.
-    assert_eq!(bench.hear().len(), 3);
+    assert_eq!(bench.receive_control().len(), 3);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn all_ports_work_at_once_and_no_more_are_possible() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut bench = Bench::open(true, &names);
     let mut peers: Vec<UnixStream> = (1..=names.len()).map(|port| bench.attach(port)).collect();
-    assert_eq!(bench.hear().len(), names.len());
+    assert_eq!(bench.receive_control().len(), names.len());
     for (port, peer) in (1u16..).zip(&mut peers) {
         let line = format!("line {port}");
         assert!(bench.send(port, line.as_bytes()));
@@ -113,7 +113,7 @@ fn a_queue_that_loops_ends_the_device() {
         // The control receive queue has good buffers before.
         bench.driver.offer_head(queue, 15);
         for _ in 0..10 {
-            bench.say_if_alive(1, PORT_READY, 1);
+            bench.send_control_if_alive(1, PORT_READY, 1);
         }
         bench.driver.kick(queue);
         bench.look();
@@ -122,22 +122,22 @@ fn a_queue_that_loops_ends_the_device() {
         bench.driver.set_status(0);
         bench.driver.start(16, VERSION_1 | MULTIPORT);
         bench.look();
-        bench.say(NO_PORT, DEVICE_READY, 1);
-        assert_eq!(bench.hear().len(), 2);
+        bench.send_control(NO_PORT, DEVICE_READY, 1);
+        assert_eq!(bench.receive_control().len(), 2);
     }
 }
 
 impl Bench {
-    /// As [`say`](Self::say), where the device may have given up.
-    fn say_if_alive(&mut self, port: u32, event: u16, value: u16) {
+    /// As [`send_control`](Self::send_control), where the device may have given up.
+    fn send_control_if_alive(&mut self, port: u32, event: u16, value: u16) {
         if self.driver.needs_reset() {
             return;
         }
         let mut message = port.to_le_bytes().to_vec();
         message.extend(event.to_le_bytes());
         message.extend(value.to_le_bytes());
-        self.driver.fill(SAID, &message);
-        self.driver.offer(CONTROL_TRANSMIT, &[read(SAID, 8)]);
+        self.driver.fill(SENT, &message);
+        self.driver.offer(CONTROL_TRANSMIT, &[read(SENT, 8)]);
         self.driver.kick(CONTROL_TRANSMIT);
     }
 }
@@ -173,11 +173,11 @@ fn buffers_that_are_no_ram_get_and_give_nothing() {
 #[test]
 fn a_message_for_which_there_is_no_room_is_cut() {
     let mut bench = Bench::new(false, &["a"], MULTIPORT);
-    bench.driver.offer(CONTROL_RECEIVE, &[write(HEARD, 4)]);
-    bench.driver.offer(CONTROL_RECEIVE, &[read(HEARD, 4)]);
-    bench.say(NO_PORT, DEVICE_READY, 1);
+    bench.driver.offer(CONTROL_RECEIVE, &[write(RECEIVED, 4)]);
+    bench.driver.offer(CONTROL_RECEIVE, &[read(RECEIVED, 4)]);
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
     assert_eq!(bench.driver.used(CONTROL_RECEIVE), Some((0, 4)));
-    bench.say(NO_PORT, DEVICE_READY, 1);
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
     assert_eq!(bench.driver.used(CONTROL_RECEIVE), Some((1, 0)));
 }
 
@@ -218,15 +218,15 @@ proptest! {
                     None => Some(bench.attach(1)),
                 };
             }
-            bench.say(port, event, value);
+            bench.send_control(port, event, value);
         }
         drop(peer);
         bench.look();
-        bench.say(1, PORT_READY, 1);
-        bench.say(1, PORT_OPEN, 1);
-        bench.hear();
+        bench.send_control(1, PORT_READY, 1);
+        bench.send_control(1, PORT_OPEN, 1);
+        bench.receive_control();
         let mut peer = bench.attach(1);
-        prop_assert_eq!(bench.hear(), [(1, PORT_OPEN, 1, vec![])]);
+        prop_assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
         peer.write_all(b"well").unwrap();
         bench.look();
         prop_assert_eq!(bench.receive(1, 10).unwrap(), b"well");

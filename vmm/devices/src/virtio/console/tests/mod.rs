@@ -19,8 +19,8 @@ mod state;
 /// Buffers are above the rings of 66 queues.
 const DATA: u64 = 0x30_0000;
 /// Where control messages are received and sent.
-const HEARD: u64 = 0x2f_0000;
-const SAID: u64 = 0x2e_0000;
+const RECEIVED: u64 = 0x2f_0000;
+const SENT: u64 = 0x2e_0000;
 
 /// `VIRTIO_CONSOLE_BAD_ID`.
 const NO_PORT: u32 = u32::MAX;
@@ -44,7 +44,7 @@ impl ConsoleOutput for Kept {
 }
 
 /// A message as the driver reads it: port, event, value, what follows.
-type Heard = (u32, u16, u16, Vec<u8>);
+type ControlMessage = (u32, u16, u16, Vec<u8>);
 
 struct Bench {
     driver: Driver,
@@ -64,7 +64,7 @@ fn host(has_console: bool, names: &[&str]) -> (Arc<ConsolePorts>, Arc<Kept>) {
 }
 
 impl Bench {
-    /// A device whose driver is ready but has said nothing yet.
+    /// A device whose driver is ready but has sent no control message yet.
     fn new(has_console: bool, names: &[&str], features: u64) -> Self {
         let (host, printed) = host(has_console, names);
         let device = Box::new(ConsoleDevice::new(Arc::clone(&host)));
@@ -80,12 +80,12 @@ impl Bench {
     /// As [`new`](Self::new), after the whole handshake, every port opened by the guest.
     fn open(has_console: bool, names: &[&str]) -> Self {
         let mut bench = Self::new(has_console, names, MULTIPORT | EVENT_IDX);
-        bench.say(NO_PORT, DEVICE_READY, 1);
+        bench.send_control(NO_PORT, DEVICE_READY, 1);
         for number in bench.numbers() {
-            bench.say(number, PORT_READY, 1);
-            bench.say(number, PORT_OPEN, 1);
+            bench.send_control(number, PORT_READY, 1);
+            bench.send_control(number, PORT_OPEN, 1);
         }
-        bench.hear();
+        bench.receive_control();
         bench
     }
 
@@ -106,30 +106,30 @@ impl Bench {
         self.driver.settle();
     }
 
-    fn say(&mut self, port: u32, event: u16, value: u16) {
+    fn send_control(&mut self, port: u32, event: u16, value: u16) {
         let mut message = port.to_le_bytes().to_vec();
         message.extend(event.to_le_bytes());
         message.extend(value.to_le_bytes());
-        self.say_bytes(&message);
+        self.send_control_bytes(&message);
     }
 
-    fn say_bytes(&mut self, message: &[u8]) {
-        self.driver.fill(SAID, message);
+    fn send_control_bytes(&mut self, message: &[u8]) {
+        self.driver.fill(SENT, message);
         let bytes = u32::try_from(message.len()).unwrap();
-        let head = self.driver.offer(CONTROL_TRANSMIT, &[read(SAID, bytes)]);
+        let head = self.driver.offer(CONTROL_TRANSMIT, &[read(SENT, bytes)]);
         self.driver.kick(CONTROL_TRANSMIT);
         let used = self.driver.used(CONTROL_TRANSMIT);
         assert_eq!(used, Some((head.into(), 0)));
     }
 
-    /// What the device has to say.
-    fn hear(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+    /// Control messages of the device.
+    fn receive_control(&mut self) -> Vec<ControlMessage> {
+        let mut messages = Vec::new();
         loop {
-            let before = heard.len();
+            let before = messages.len();
             // Buffers that were not used wait for the next call.
             for index in self.offered()..8 {
-                let at = HEARD + u64::from(index) * 128;
+                let at = RECEIVED + u64::from(index) * 128;
                 self.driver.offer(CONTROL_RECEIVE, &[write(at, 128)]);
             }
             self.driver.kick(CONTROL_RECEIVE);
@@ -140,10 +140,10 @@ impl Bench {
                 let message = self.driver.bytes(address, usize::try_from(bytes).unwrap());
                 let word = |at: usize| u16::from_le_bytes([message[at], message[at + 1]]);
                 let port = u32::from(word(0)) | u32::from(word(2)) << 16;
-                heard.push((port, word(4), word(6), message[8..].to_vec()));
+                messages.push((port, word(4), word(6), message[8..].to_vec()));
             }
-            if heard.len() == before {
-                return heard;
+            if messages.len() == before {
+                return messages;
             }
         }
     }
@@ -172,7 +172,7 @@ impl Bench {
     /// A peer on port 1 that the guest knows of.
     fn talking(&mut self) -> UnixStream {
         let peer = self.attach(1);
-        assert_eq!(self.hear(), [(1, PORT_OPEN, 1, vec![])]);
+        assert_eq!(self.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
         peer
     }
 
@@ -238,20 +238,23 @@ fn is_closed(peer: &mut UnixStream) -> bool {
 #[test]
 fn a_driver_learns_of_every_port() {
     let mut bench = Bench::new(true, &["org.qemu.guest_agent.0", "b"], MULTIPORT);
-    assert!(bench.hear().is_empty());
-    bench.say(NO_PORT, DEVICE_READY, 1);
+    assert!(bench.receive_control().is_empty());
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
     let added = |port| (port, PORT_ADD, 1, vec![]);
-    assert_eq!(bench.hear(), [added(0), added(1), added(2)]);
-    bench.say(0, PORT_READY, 1);
+    assert_eq!(bench.receive_control(), [added(0), added(1), added(2)]);
+    bench.send_control(0, PORT_READY, 1);
     let open = |port| (port, PORT_OPEN, 1, vec![]);
-    assert_eq!(bench.hear(), [(0, CONSOLE_PORT, 1, vec![]), open(0)]);
+    assert_eq!(
+        bench.receive_control(),
+        [(0, CONSOLE_PORT, 1, vec![]), open(0)]
+    );
     let _peer = bench.attach(1);
-    assert!(bench.hear().is_empty(), "port 1 is not made yet");
-    bench.say(1, PORT_READY, 1);
+    assert!(bench.receive_control().is_empty(), "port 1 is not made yet");
+    bench.send_control(1, PORT_READY, 1);
     let name = b"org.qemu.guest_agent.0".to_vec();
-    assert_eq!(bench.hear(), [(1, PORT_NAME, 1, name), open(1)]);
-    bench.say(2, PORT_READY, 1);
-    assert_eq!(bench.hear(), [(2, PORT_NAME, 1, b"b".to_vec())]);
+    assert_eq!(bench.receive_control(), [(1, PORT_NAME, 1, name), open(1)]);
+    bench.send_control(2, PORT_READY, 1);
+    assert_eq!(bench.receive_control(), [(2, PORT_NAME, 1, b"b".to_vec())]);
 }
 
 #[test]
@@ -274,7 +277,7 @@ fn a_peer_that_comes_and_goes_is_seen_open_and_closed() {
         let peer = bench.talking();
         drop(peer);
         bench.look();
-        assert_eq!(bench.hear(), [(1, PORT_OPEN, 0, vec![])]);
+        assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
     }
 }
 
@@ -288,18 +291,18 @@ fn one_peer_at_a_time_and_another_only_by_force() {
     bench.look();
     assert!(is_closed(&mut first));
     let expected = [(1, PORT_OPEN, 0, vec![]), (1, PORT_OPEN, 1, vec![])];
-    assert_eq!(bench.hear(), expected);
+    assert_eq!(bench.receive_control(), expected);
 }
 
 #[test]
 fn a_peer_that_is_gone_is_in_nobodys_way() {
     let mut bench = Bench::open(false, &["a"]);
-    bench.say(1, PORT_OPEN, 0);
+    bench.send_control(1, PORT_OPEN, 0);
     drop(bench.attach_unseen(1, false).unwrap());
     // The device has not looked.
     let _next = bench.attach_unseen(1, false).unwrap();
     bench.look();
-    assert_eq!(bench.hear(), [(1, PORT_OPEN, 1, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
 }
 
 #[test]
@@ -311,14 +314,17 @@ fn a_reset_forgets_the_guest_and_keeps_the_peer() {
     bench.driver.start(16, VERSION_1 | MULTIPORT);
     bench.look();
     assert_eq!(bench.receive(1, 64), None, "the port is not open yet");
-    bench.say(NO_PORT, DEVICE_READY, 1);
-    bench.say(1, PORT_READY, 1);
-    bench.say(1, PORT_OPEN, 1);
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
+    bench.send_control(1, PORT_READY, 1);
+    bench.send_control(1, PORT_OPEN, 1);
     assert_eq!(
         bench.received(1),
         None,
-        "the driver has not heard of the peer"
+        "the driver has not messages of the peer"
     );
-    assert_eq!(bench.hear().last(), Some(&(1, PORT_OPEN, 1, vec![])));
+    assert_eq!(
+        bench.receive_control().last(),
+        Some(&(1, PORT_OPEN, 1, vec![]))
+    );
     assert_eq!(bench.received(1).unwrap(), b"for the next kernel");
 }

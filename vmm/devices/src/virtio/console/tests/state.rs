@@ -7,7 +7,7 @@ fn a_guest_that_moved_sees_its_peer_go_and_the_next_one_come() {
     let mut bench = Bench::open(true, &["a", "b"]);
     let _peer = bench.talking();
     let mut bench = bench.moved(true, &["a", "b"]);
-    assert_eq!(bench.hear(), [(1, PORT_OPEN, 0, vec![])]);
+    assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
     let mut peer = bench.talking();
     assert!(bench.send(1, b"here"));
     assert_eq!(drained(&mut peer), b"here");
@@ -33,7 +33,7 @@ fn a_peer_is_closed_to_the_guest_before_the_next_one_is_open() {
     bench.driver.function.resume();
     bench.look();
     let expected = [(1, PORT_OPEN, 0, vec![]), (1, PORT_OPEN, 1, vec![])];
-    assert_eq!(bench.hear(), expected);
+    assert_eq!(bench.receive_control(), expected);
     assert!(bench.send(1, b"news"));
     assert_eq!(drained(&mut next), b"news");
 }
@@ -57,10 +57,10 @@ fn what_a_peer_had_not_taken_is_not_for_the_next() {
 #[test]
 fn messages_that_are_owed_are_still_owed() {
     let mut bench = Bench::new(true, &["a"], MULTIPORT);
-    bench.say(NO_PORT, DEVICE_READY, 1);
+    bench.send_control(NO_PORT, DEVICE_READY, 1);
     let mut bench = bench.moved(true, &["a"]);
     assert_eq!(
-        bench.hear(),
+        bench.receive_control(),
         [(0, PORT_ADD, 1, vec![]), (1, PORT_ADD, 1, vec![])]
     );
 }
@@ -117,7 +117,7 @@ fn a_console_that_is_saved_goes_on_itself() {
     assert!(bench.driver.used(5).is_some());
     got += drained(&mut peer).len();
     assert_eq!(got % 60_000, 0);
-    assert!(bench.hear().is_empty());
+    assert!(bench.receive_control().is_empty());
 }
 
 fn restored(payload: Payload) -> Result<ConsoleDevice, StateError> {
@@ -140,7 +140,7 @@ fn state_of_other_ports_is_refused() {
     let (host, _) = host(true, &["a"]);
     let good = ConsoleDevice::new(host).save().unwrap();
     assert!(restored(good.clone()).is_ok());
-    // OwedMessage messages that there are none of, more input than waits, a size of 65536.
+    // PendingMessage messages that there are none of, more input than waits, a size of 65536.
     let mut tail = vec![0x12, 0x81, 0x20];
     tail.extend([b'x'; 4097]);
     for tail in [tail, vec![0x18, 0x80, 0x80, 0x04]] {

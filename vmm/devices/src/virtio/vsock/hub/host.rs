@@ -90,7 +90,7 @@ impl Hub {
                 Some(Ok(Some(socket))) => self.on_accepted(socket),
                 Some(Ok(None)) | None => self.may_accept = false,
                 Some(Err(_)) => {
-                    // Such as no descriptor being left, of which no event tells the end.
+                    // Such as no descriptor being left, whose end no event signals.
                     self.may_accept = false;
                     let later = Instant::now() + ACCEPT_PAUSE;
                     self.deadlines.set(LISTENER, later);

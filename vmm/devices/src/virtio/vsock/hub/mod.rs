@@ -116,7 +116,7 @@ impl Hub {
         self.poll.as_raw_fd()
     }
 
-    /// Forgets all connections, and tells the guest nothing.
+    /// Drops all connections without a reset packet to the guest.
     pub(super) fn clear(&mut self) {
         for socket in self
             .connections
@@ -225,7 +225,7 @@ impl Hub {
         }
     }
 
-    /// Forgets a connection and tells the guest, if it knows of it.
+    /// Drops a connection, with a reset packet if the guest knows of it.
     pub(super) fn reset(&mut self, key: Key) {
         let Some(connection) = self.connections.get(&key) else {
             return;

@@ -16,7 +16,7 @@ const MOST_DOUBLINGS: u32 = 6;
 
 /// How often looking has paid.
 #[derive(Debug, Default)]
-pub(super) struct Linger {
+pub(super) struct AdaptivePoll {
     /// Looks in vain, one after the other.
     in_vain: u32,
     /// Occasions to leave out.
@@ -37,7 +37,7 @@ impl Default for Allowance {
     }
 }
 
-impl Linger {
+impl AdaptivePoll {
     /// Looks until `found` says true or an error, or the moment is over. Whether there was something.
     pub(super) fn look<E>(
         &mut self,
@@ -77,11 +77,11 @@ mod tests {
     use super::*;
 
     /// How many of `occasions` a disk looked at, of which none paid.
-    fn looks_in_vain(linger: &mut Linger, occasions: u32) -> u32 {
+    fn looks_in_vain(poll: &mut AdaptivePoll, occasions: u32) -> u32 {
         let mut looks = 0;
         for _ in 0..occasions {
             let mut looked = false;
-            let found = linger.look(&mut Allowance::default(), || {
+            let found = poll.look(&mut Allowance::default(), || {
                 looked = true;
                 Ok::<_, ()>(false)
             });
@@ -93,25 +93,25 @@ mod tests {
 
     #[test]
     fn looking_in_vain_becomes_rare_and_pays_again_at_once() {
-        let mut linger = Linger::default();
+        let mut poll = AdaptivePoll::default();
         // 1, then after 1, 3, 7, 15, 31 and always 63 others.
-        assert_eq!(looks_in_vain(&mut linger, 64), 6);
-        assert_eq!(looks_in_vain(&mut linger, 640), 10);
-        while linger.skipped > 0 {
-            looks_in_vain(&mut linger, 1);
+        assert_eq!(looks_in_vain(&mut poll, 64), 6);
+        assert_eq!(looks_in_vain(&mut poll, 640), 10);
+        while poll.skipped > 0 {
+            looks_in_vain(&mut poll, 1);
         }
         let yes = || Ok::<_, ()>(true);
-        assert_eq!(linger.look(&mut Allowance::default(), yes), Ok(true));
-        assert_eq!(linger.look(&mut Allowance::default(), yes), Ok(true));
-        assert_eq!(looks_in_vain(&mut linger, 2), 1);
+        assert_eq!(poll.look(&mut Allowance::default(), yes), Ok(true));
+        assert_eq!(poll.look(&mut Allowance::default(), yes), Ok(true));
+        assert_eq!(looks_in_vain(&mut poll, 2), 1);
     }
 
     #[test]
     fn a_turn_has_only_so_much_time_for_it() {
         let mut allowance = Allowance::default();
         for _ in 0..100 {
-            let mut linger = Linger::default();
-            let found = linger.look(&mut allowance, || Ok::<_, ()>(false));
+            let mut poll = AdaptivePoll::default();
+            let found = poll.look(&mut allowance, || Ok::<_, ()>(false));
             assert_eq!(found, Ok(false));
         }
         assert_eq!(allowance.left, Duration::ZERO);
@@ -122,9 +122,9 @@ mod tests {
         let mut allowance = Allowance {
             left: Duration::ZERO,
         };
-        let found = Linger::default().look(&mut allowance, || Ok::<_, ()>(true));
+        let found = AdaptivePoll::default().look(&mut allowance, || Ok::<_, ()>(true));
         assert_eq!(found, Ok(true));
-        let failed = Linger::default().look(&mut allowance, || Err("broken"));
+        let failed = AdaptivePoll::default().look(&mut allowance, || Err("broken"));
         assert_eq!(failed, Err("broken"));
     }
 }

@@ -17,18 +17,18 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Owner {
     /// Holds the guest until all devices are at rest. One that is paused or starts over is held already.
-    pub(super) fn on_await_rest(&mut self) -> Flow {
+    pub(super) fn on_await_quiesce(&mut self) -> Flow {
         if self.board.read().state == MachineState::Running && self.restart.is_none() {
-            return self.await_rest();
+            return self.await_quiesce();
         }
         Flow::Continue
     }
 
     /// Tries to bring all devices to rest, and lets the guest go on if they are.
-    pub(super) fn await_rest(&mut self) -> Flow {
+    pub(super) fn await_quiesce(&mut self) -> Flow {
         match self.machine.hold() {
             Ok(()) => {
-                let gone_on = self.go_on_at_rest();
+                let gone_on = self.resume_when_quiesced();
                 self.flow_after(gone_on)
             }
             Err(BuildError::Quiesce { address, .. }) => {
@@ -40,7 +40,7 @@ impl Owner {
         }
     }
 
-    fn go_on_at_rest(&mut self) -> Result<(), BuildError> {
+    fn resume_when_quiesced(&mut self) -> Result<(), BuildError> {
         self.rest_due = None;
         match self.board.read().pause_reason {
             Some(PauseReason::DeviceBusy { .. }) => self.resume(),
@@ -69,7 +69,7 @@ impl Owner {
     }
 
     /// Has a guest that somebody resumes be at rest before it goes on.
-    pub(super) fn rest_before_resume(&mut self) -> Result<(), BuildError> {
+    pub(super) fn quiesce_before_resume(&mut self) -> Result<(), BuildError> {
         if self.rest_due.is_some() {
             self.machine.hold()?;
             self.rest_due = None;
