@@ -146,8 +146,8 @@ impl fmt::Display for Summary {
             Self::Console(console) => console.fmt(f),
             Self::Balloon(balloon) => write!(
                 f,
-                "inflated_bytes={} reported_bytes={} told={} irqs={}",
-                balloon.inflated_bytes, balloon.reported_bytes, balloon.told, balloon.irqs,
+                "inflated_bytes={} reported_bytes={} stats_reports={} irqs={}",
+                balloon.inflated_bytes, balloon.reported_bytes, balloon.stats_reports, balloon.irqs,
             ),
             Self::Vsock(vsock) => write!(f, "{vsock}"),
         }

@@ -21,7 +21,7 @@ pub const CASES: &[Case] = &[
         run: |victim| {
             let numbers = [u32::MAX, u32::MAX - 1, 1 << 31, 0xf_ffff, 0xfee00, 0xb0000];
             for queue in [INFLATE, DEFLATE] {
-                tell(victim, queue, &numbers)?;
+                offer(victim, queue, &numbers)?;
             }
             Ok(FINE)
         },
@@ -32,7 +32,7 @@ pub const CASES: &[Case] = &[
         run: |victim| {
             let page = spare_page(victim);
             for queue in [INFLATE, INFLATE, DEFLATE, DEFLATE, INFLATE] {
-                tell(victim, queue, &[page; 256])?;
+                offer(victim, queue, &[page; 256])?;
             }
             Ok(FINE)
         },
@@ -42,7 +42,7 @@ pub const CASES: &[Case] = &[
         expected: &[FINE],
         run: |victim| {
             let page = spare_page(victim);
-            tell(victim, DEFLATE, &[page, 0, 1, u32::MAX])?;
+            offer(victim, DEFLATE, &[page, 0, 1, u32::MAX])?;
             Ok(FINE)
         },
     },
@@ -167,7 +167,7 @@ fn spare_page(victim: &Victim<'_>) -> u32 {
     u32::try_from(victim.data(0x6000) / 4096).unwrap_or(0)
 }
 
-fn tell(victim: &mut Victim<'_>, queue: u16, numbers: &[u32]) -> Result<Outcome, DeviceError> {
+fn offer(victim: &mut Victim<'_>, queue: u16, numbers: &[u32]) -> Result<Outcome, DeviceError> {
     for (index, number) in numbers.iter().enumerate() {
         victim.memory.data.write(index * 4, &number.to_le_bytes());
     }

@@ -211,7 +211,7 @@ impl<'a> Victim<'a> {
         self.notify.write16(offset, queue);
     }
 
-    /// Offers one chain in the first descriptors and tells the device.
+    /// Offers one chain in the first descriptors and kicks the device.
     pub fn send(&mut self, queue: u16, descs: &[Desc]) {
         self.put_chain(queue, 0, descs);
         self.offer(queue, 0);

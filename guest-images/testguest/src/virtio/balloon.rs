@@ -52,7 +52,7 @@ pub struct BalloonSummary {
     /// Bytes reported as free in the end, and not touched since.
     pub reported_bytes: u64,
     /// How often statistics were sent.
-    pub told: u64,
+    pub stats_reports: u64,
     /// Interrupts taken.
     pub irqs: u32,
 }
@@ -67,7 +67,7 @@ struct Balloon<'a> {
     numbers: DmaBuffer,
     /// Statistics.
     values: DmaBuffer,
-    told: u64,
+    stats_reports: u64,
     memory: Registers,
     clock: &'a Clock,
     irqs_before: u32,
@@ -78,7 +78,7 @@ pub fn test(function: &Function, clock: &Clock, mode: Mode) -> Result<BalloonSum
     let mut balloon = Balloon::open(function, clock, mode)?;
     balloon.fill();
     console_line!("TESTGUEST filled bytes={MEMORY_BYTES}");
-    balloon.tell();
+    balloon.report_stats();
     balloon.wait_for_target(PAGES)?;
     balloon.move_pages(true)?;
     balloon.wait_for_target(0)?;
@@ -89,7 +89,7 @@ pub fn test(function: &Function, clock: &Clock, mode: Mode) -> Result<BalloonSum
     Ok(BalloonSummary {
         inflated_bytes: MEMORY_BYTES.into(),
         reported_bytes: MEMORY_BYTES.into(),
-        told: balloon.told,
+        stats_reports: balloon.stats_reports,
         irqs: balloon.irqs().wrapping_sub(balloon.irqs_before),
     })
 }
@@ -115,7 +115,7 @@ impl<'a> Balloon<'a> {
             report,
             numbers: buffer((NUMBERS * NUMBER_BYTES) as usize)?,
             values: buffer(STATS_BYTES.into())?,
-            told: 0,
+            stats_reports: 0,
             memory: memory.ok_or(DeviceError::Missing("memory to give away"))?,
             clock,
             irqs_before: 0,
@@ -161,7 +161,7 @@ impl<'a> Balloon<'a> {
     fn wait_for_target(&mut self, pages: u32) -> Result<(), DeviceError> {
         let deadline = self.clock.after_ms(HOST_PATIENCE_MS);
         while self.device.configuration.read32(NUM_PAGES) != pages {
-            self.tell_if_asked()?;
+            self.report_if_asked()?;
             if self.clock.now() > deadline {
                 return Err(DeviceError::Timeout("the host's target"));
             }
@@ -211,17 +211,20 @@ impl<'a> Balloon<'a> {
         exchange(&mut self.report, &ranges, deadline)
     }
 
-    /// Tells statistics when the device has given the buffer back.
-    fn tell_if_asked(&mut self) -> Result<(), DeviceError> {
+    /// Reports statistics when the device has given the buffer back.
+    fn report_if_asked(&mut self) -> Result<(), DeviceError> {
         if self.stats.take_used()?.is_some() {
-            self.tell();
+            self.report_stats();
         }
         Ok(())
     }
 
-    fn tell(&mut self) {
-        self.told += 1;
-        let values = [(MINOR_FAULTS, self.told), (TOTAL, MEMORY_BYTES.into())];
+    fn report_stats(&mut self) {
+        self.stats_reports += 1;
+        let values = [
+            (MINOR_FAULTS, self.stats_reports),
+            (TOTAL, MEMORY_BYTES.into()),
+        ];
         for (index, (tag, value)) in values.into_iter().enumerate() {
             let offset = index * STAT_BYTES;
             self.values.write(offset, &tag.to_le_bytes());

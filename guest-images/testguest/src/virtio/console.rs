@@ -229,7 +229,7 @@ pub fn test(
 }
 
 impl Ports<'_> {
-    fn say(&mut self, (port, event, value): Message) -> Result<(), DeviceError> {
+    fn send_control(&mut self, (port, event, value): Message) -> Result<(), DeviceError> {
         let mut message = [0; MESSAGE_BYTES];
         message[..4].copy_from_slice(&port.to_le_bytes());
         message[4..6].copy_from_slice(&event.to_le_bytes());
@@ -239,9 +239,9 @@ impl Ports<'_> {
 
     /// Until the port has its name and is open here.
     fn introduce(&mut self) -> Result<(), DeviceError> {
-        self.say((NO_PORT, DEVICE_READY, 1))?;
+        self.send_control((NO_PORT, DEVICE_READY, 1))?;
         self.wait(|ports| ports.name[0] != 0)?;
-        self.say((u32::from(PORT), PORT_OPEN, 1))
+        self.send_control((u32::from(PORT), PORT_OPEN, 1))
     }
 
     /// Echoes until so many peers were there and are gone.
@@ -252,14 +252,14 @@ impl Ports<'_> {
         while self.closed < sessions {
             let seen = self.receive.queue.irqs();
             if let Some(bytes) = self.receive.take(&mut data)? {
-                // The device tells of a peer before it passes on what the peer says.
-                while self.hear()? {}
+                // The device reports a peer before it passes on what the peer sends.
+                while self.receive_control()? {}
                 if self.opened == 0 {
                     return Err(DeviceError::Refused("to tell of a peer that sends"));
                 }
                 self.transmit.send(&data[..bytes], self.clock)?;
                 echoed += bytes as u64;
-            } else if !self.hear()? {
+            } else if !self.receive_control()? {
                 self.receive.queue.sleep(seen, deadline)?;
                 continue;
             }
@@ -277,7 +277,7 @@ impl Ports<'_> {
         let mut answer = [0; MAX_LINE_BYTES];
         loop {
             let Some(bytes) = self.receive.take(&mut data)? else {
-                if !self.hear()? {
+                if !self.receive_control()? {
                     self.clock.sleep_until(self.clock.after_ms(AGENT_POLL_MS));
                 }
                 continue;
@@ -302,7 +302,7 @@ impl Ports<'_> {
         let deadline = self.clock.after_ms(TIMEOUT_MS);
         while !holds(self) {
             let seen = self.receive.queue.irqs();
-            if !self.hear()? {
+            if !self.receive_control()? {
                 self.receive.queue.sleep(seen, deadline)?;
             }
         }
@@ -310,7 +310,7 @@ impl Ports<'_> {
     }
 
     /// Takes a message of the device. False when there is none.
-    fn hear(&mut self) -> Result<bool, DeviceError> {
+    fn receive_control(&mut self) -> Result<bool, DeviceError> {
         let mut message = [0; CONTROL_BUFFER_BYTES];
         let Some(bytes) = self.control_receive.take(&mut message)? else {
             return Ok(false);
@@ -320,12 +320,14 @@ impl Ports<'_> {
         let event = u16::from_le_bytes([event0, event1]);
         let value = u16::from_le_bytes([value0, value1]);
         match (event, port) {
-            (PORT_ADD, 0) => self.say((0, PORT_READY, 1))?,
+            (PORT_ADD, 0) => self.send_control((0, PORT_READY, 1))?,
             (CONSOLE_PORT, 0) => {
                 self.has_console = true;
-                self.say((0, PORT_OPEN, 1))?;
+                self.send_control((0, PORT_OPEN, 1))?;
             }
-            (PORT_ADD, port) if port == u32::from(PORT) => self.say((port, PORT_READY, 1))?,
+            (PORT_ADD, port) if port == u32::from(PORT) => {
+                self.send_control((port, PORT_READY, 1))?
+            }
             (PORT_NAME, port) if port == u32::from(PORT) => {
                 let name = message.get(MESSAGE_BYTES..bytes).unwrap_or_default();
                 for (place, byte) in self.name.iter_mut().zip(name) {
