@@ -14,19 +14,19 @@ use std::path::Path;
 use packages::Packages;
 use table::{ROOMS, Room};
 
-use crate::circles;
+use crate::cycles;
 
 /// Checks the workspace at `root`.
 ///
 /// # Errors
 /// Lists every import and every unsafe block outside the table, every error that is dropped without a reason, every
-/// circle of files, and what is implemented on the daemon's `Agent` elsewhere than in its own files.
+/// cycle of files, and what is implemented on the daemon's `Agent` elsewhere than in its own files.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let packages = Packages::of_workspace(root)?;
     let mut found = violations(&packages);
     found.extend(unsafety::violations(root)?);
     found.extend(swallowed::violations(root)?);
-    found.extend(circles::violations(root)?);
+    found.extend(cycles::violations(root)?);
     found.extend(agent::violations(root)?);
     anyhow::ensure!(
         found.is_empty(),

@@ -10,7 +10,7 @@ mod audit;
 mod bench;
 mod build;
 mod check;
-mod circles;
+mod cycles;
 mod demo;
 mod documented;
 mod fuzz;
@@ -49,11 +49,11 @@ enum Command {
     Check,
     /// Compare dependencies with known vulnerabilities, and check their licences and sources.
     Audit(audit::AuditOptions),
-    /// Fail when a crate imports what the table of rooms does not allow, or files of one import each other in circles.
+    /// Fail when a crate imports what the table of rooms does not allow, or files of one import each other in cycles.
     Layers {
-        /// Only list the circles of files that import each other.
+        /// Only list the cycles of files that import each other.
         #[arg(long)]
-        circles: bool,
+        cycles: bool,
     },
     /// Write the code that derives from the .proto files.
     Gen {
@@ -164,8 +164,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Check => check::run(&root),
         Command::Audit(options) => audit::run(&root, &options),
-        Command::Layers { circles: true } => circles::print(&root),
-        Command::Layers { circles: false } => layers::run(&root),
+        Command::Layers { cycles: true } => cycles::print(&root),
+        Command::Layers { cycles: false } => layers::run(&root),
         Command::Gen { check } => r#gen::run(&root, check),
         Command::Images { refresh, debian } => images::all(refresh, debian),
         Command::Node { systemd } => node::run(&root, systemd),

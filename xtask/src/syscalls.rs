@@ -33,7 +33,7 @@ pub struct SyscallsOptions {
     of: Option<PathBuf>,
 }
 
-/// Traces, compares and tells.
+/// Traces, compares and prints the differences.
 ///
 /// # Errors
 /// When something cannot be run, or the tables and the calls differ.

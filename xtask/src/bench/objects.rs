@@ -89,10 +89,10 @@ fn watchers(host: &Host) -> anyhow::Result<Vec<Figure>> {
     // The peak begins anew.
     host.sh("echo 5 >/proc/$(pidof kvmlet)/clear_refs")?;
     let watchers = WATCHERS.to_string();
-    let told = host.run_for(&["watch-bench", &watchers, "ConfigMap"], PATIENCE)?;
-    let (objects, seconds) = told.stdout.trim().split_once(' ').unwrap_or_default();
+    let output = host.run_for(&["watch-bench", &watchers, "ConfigMap"], PATIENCE)?;
+    let (objects, seconds) = output.stdout.trim().split_once(' ').unwrap_or_default();
     let wanted = (WATCHERS * 5000).to_string();
-    ensure!(told.code == Some(0) && objects == wanted, "{told}");
+    ensure!(output.code == Some(0) && objects == wanted, "{output}");
     let (peak, after) = (memory(host, "VmHWM")?, memory(host, "VmRSS")?);
     Ok(vec![
         Figure::new(
@@ -113,9 +113,9 @@ fn watchers(host: &Host) -> anyhow::Result<Vec<Figure>> {
 /// Has a watch of one kind resume after many changes of another, beside all those objects.
 fn resumed(host: &Host) -> anyhow::Result<Vec<Figure>> {
     let changes = CHANGES.to_string();
-    let told = host.run_for(&["watch-bench", "resume", &changes], PATIENCE)?;
-    ensure!(told.code == Some(0), "{told}");
-    let (rate, seconds) = told.stdout.trim().split_once(' ').unwrap_or_default();
+    let output = host.run_for(&["watch-bench", "resume", &changes], PATIENCE)?;
+    ensure!(output.code == Some(0), "{output}");
+    let (rate, seconds) = output.stdout.trim().split_once(' ').unwrap_or_default();
     Ok(vec![
         Figure::new(
             "changes a second, each synced",

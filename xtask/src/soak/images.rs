@@ -52,7 +52,7 @@ fn run_kills(options: &ImagesOptions) -> anyhow::Result<()> {
     let progress = Progress::of("images-kills", options.seed)?;
     let before: Tally = progress.read()?;
     if before.kills >= options.kills {
-        progress.say_done();
+        progress.print_done();
         show(options, &before);
         return Ok(());
     }
@@ -99,7 +99,7 @@ fn run_cuts(options: &ImagesOptions) -> anyhow::Result<()> {
         restart_every: RESTART_EVERY,
     };
     if campaign.is_done(&before) {
-        progress.say_done();
+        progress.print_done();
         println!("seed {}: {}", options.seed, line_of_cuts(&before));
         return Ok(());
     }

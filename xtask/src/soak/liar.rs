@@ -18,8 +18,8 @@ pub(super) fn run(root: &Path) -> anyhow::Result<()> {
     step("build", || crate::build::run(root))?;
     step("packages", || crate::package::for_tests(root))?;
     let all = step("lies", || lie(&mut |said| eprintln!("    {said}")))?;
-    for told in &all {
-        println!("{}", line(told));
+    for output in &all {
+        println!("{}", line(output));
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub fn run(root: &Path, options: &PowercutOptions) -> anyhow::Result<()> {
     let progress = Progress::of("powercut", options.seed)?;
     let before: Tally = progress.read()?;
     if before.cuts >= options.cuts {
-        progress.say_done();
+        progress.print_done();
         println!("{}", line(&before));
         return Ok(());
     }

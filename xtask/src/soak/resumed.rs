@@ -47,8 +47,8 @@ impl Progress {
             .with_context(|| self.file.display().to_string())
     }
 
-    /// Says that there is nothing left to do.
-    pub(super) fn say_done(&self) {
+    /// Prints that there is nothing left to do.
+    pub(super) fn print_done(&self) {
         println!(
             "done before; {} has it, remove it to begin anew",
             self.file.display()

@@ -59,7 +59,7 @@ pub fn run(root: &Path, options: &VirtctlOptions) -> anyhow::Result<()> {
             _ => anyhow::bail!("{args:?} ended with {}:\n{stderr}", output.status),
         };
         refused += u32::from(is_refused);
-        let stderr = said(&stderr, is_refused);
+        let stderr = messages_of(&stderr, is_refused);
         writeln!(
             lines,
             "{}",
@@ -80,13 +80,13 @@ pub fn run(root: &Path, options: &VirtctlOptions) -> anyhow::Result<()> {
 
 /// What virtctl says of flags. A failure also makes it compare its version with that of a cluster, of which it then
 /// says that there is none.
-fn said(stderr: &str, is_refused: bool) -> Vec<String> {
+fn messages_of(stderr: &str, is_refused: bool) -> Vec<String> {
     let is_warning = |line: &&str| line.starts_with("Flag --") || line.starts_with("WARNING: ");
-    let mut said: Vec<String> = stderr.lines().filter(is_warning).map(warning).collect();
+    let mut messages: Vec<String> = stderr.lines().filter(is_warning).map(warning).collect();
     if is_refused {
-        said.extend(stderr.lines().last().map(refusal));
+        messages.extend(stderr.lines().last().map(refusal));
     }
-    said
+    messages
 }
 
 /// A warning, of which one has no end of line.

@@ -14,7 +14,7 @@ use integration::process::Bound;
 use integration::skip;
 
 use super::costs::Costs;
-use super::excerpt::told_again;
+use super::excerpt::excerpt_of;
 use super::idle;
 use super::list::Test;
 use super::queue::Queue;
@@ -92,7 +92,7 @@ fn show(result: &TestResult) {
     let (word, more) = match &result.outcome {
         TestOutcome::Passed => ("ok", String::new()),
         // The cause first: the rest may be a log of hundreds of lines.
-        TestOutcome::Failed(output) => ("FAILED", format!("{}\n{output}", told_again(output))),
+        TestOutcome::Failed(output) => ("FAILED", format!("{}\n{output}", excerpt_of(output))),
         TestOutcome::Skipped(reason) => ("skipped", format!(": {reason}")),
     };
     println!(

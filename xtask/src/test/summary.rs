@@ -1,6 +1,6 @@
 //! The end of a run: what failed, what took longest, and the counts.
 
-use super::excerpt::told_again;
+use super::excerpt::excerpt_of;
 use super::result::{TestOutcome, TestResult};
 
 const SLOWEST: usize = 10;
@@ -10,7 +10,7 @@ pub(super) fn print(results: &[TestResult]) {
     for result in results {
         match &result.outcome {
             TestOutcome::Failed(output) => {
-                println!("failed:  {}{}", result.name, told_again(output))
+                println!("failed:  {}{}", result.name, excerpt_of(output))
             }
             TestOutcome::Skipped(reason) => println!("skipped: {}: {reason}", result.name),
             TestOutcome::Passed => {}

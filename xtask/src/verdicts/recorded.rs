@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    fn said(judged: &Judged, answer: &str) -> Vec<String> {
+    fn differences_of(judged: &Judged, answer: &str) -> Vec<String> {
         let mut answer: serde_json::Value = serde_json::from_str(answer).expect("an answer");
         answer["file"] = "a.yaml".into();
         answer["index"] = 0.into();
@@ -127,25 +127,28 @@ mod tests {
     #[test]
     fn verdicts_are_those_of_kubevirt_with_its_fields() {
         let refused = r#"{"refused": true, "paths": ["spec.a"]}"#;
-        assert_eq!(said(&judged("refused", "spec.a"), refused), [""; 0]);
         assert_eq!(
-            said(&judged("refused", "spec.b"), refused),
+            differences_of(&judged("refused", "spec.a"), refused),
+            [""; 0]
+        );
+        assert_eq!(
+            differences_of(&judged("refused", "spec.b"), refused),
             ["a.yaml, object 0: no cause is at spec.a"]
         );
         assert_eq!(
-            said(&judged("unsupported", "spec.a"), refused),
+            differences_of(&judged("unsupported", "spec.a"), refused),
             ["a.yaml, object 0: unsupported, and KubeVirt refuses it"]
         );
         let taken = r#"{"refused": false}"#;
-        assert_eq!(said(&judged("unsupported", ""), taken), [""; 0]);
+        assert_eq!(differences_of(&judged("unsupported", ""), taken), [""; 0]);
         assert_eq!(
-            said(&judged("refused", ""), taken),
+            differences_of(&judged("refused", ""), taken),
             ["a.yaml, object 0: refused, and KubeVirt takes it"]
         );
         let known = r#"{"refused": true, "otherwise": "a reason"}"#;
-        assert_eq!(said(&judged("accepted", ""), known), [""; 0]);
+        assert_eq!(differences_of(&judged("accepted", ""), known), [""; 0]);
         assert_eq!(
-            said(&judged("refused", ""), known),
+            differences_of(&judged("refused", ""), known),
             ["a.yaml, object 0: is as KubeVirt has it by now"]
         );
     }

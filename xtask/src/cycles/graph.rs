@@ -28,17 +28,17 @@ impl Graph {
     }
 
     /// The components of more than one node, each sorted, in order of their first nodes.
-    pub(super) fn circles(&self) -> Vec<Vec<ModulePath>> {
+    pub(super) fn cycles(&self) -> Vec<Vec<ModulePath>> {
         let mut search = Search::default();
         for node in self.0.keys() {
             if !search.order.contains_key(node) {
                 self.visit(node, &mut search);
             }
         }
-        let mut circles = search.components;
-        circles.retain(|component| component.len() > 1);
-        circles.sort();
-        circles
+        let mut cycles = search.components;
+        cycles.retain(|component| component.len() > 1);
+        cycles.sort();
+        cycles
     }
 
     /// Visits `node` and all that it reaches. Recursion is as deep as the longest chain of imports of a crate.

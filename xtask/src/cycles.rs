@@ -1,5 +1,5 @@
-//! `cargo xtask layers`: circles of files, that is, files of one crate that import each other, directly or through
-//! others. Files in a circle can only be read, tested and moved together. No library, program or test may have any.
+//! `cargo xtask layers`: cycles of files, that is, files of one crate that import each other, directly or through
+//! others. Files in a cycle can only be read, tested and moved together. No library, program or test may have any.
 
 mod graph;
 mod imports;
@@ -15,53 +15,49 @@ use cargo_metadata::MetadataCommand;
 use self::graph::Graph;
 use self::modules::modules;
 
-/// The circles of a package: the files of each, as paths from the package's directory.
-type Circles = BTreeSet<Vec<String>>;
+/// The cycles of a package: the files of each, as paths from the package's directory.
+type Cycles = BTreeSet<Vec<String>>;
 
 /// Directories of packages, each with the files that its crates begin with.
 type Roots = BTreeMap<PathBuf, Vec<PathBuf>>;
 
-/// Returns one sentence for each package with circles.
+/// Returns one sentence for each package with cycles.
 ///
 /// # Errors
 /// When a source file cannot be read.
 pub fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
-    let packages = circles_of_packages(root)?.into_iter();
+    let packages = cycles_of_packages(root)?.into_iter();
     Ok(packages
-        .filter_map(|(package, circles)| violation(&package, &circles))
+        .filter_map(|(package, cycles)| violation(&package, &cycles))
         .collect())
 }
 
-/// Prints the circles of every package with their files.
+/// Prints the cycles of every package with their files.
 ///
 /// # Errors
 /// When a source file cannot be read.
 pub fn print(root: &Path) -> anyhow::Result<()> {
-    for (package, circles) in circles_of_packages(root)? {
-        for circle in circles {
-            println!(
-                "{package}: {} files\n  {}",
-                circle.len(),
-                circle.join("\n  ")
-            );
+    for (package, cycles) in cycles_of_packages(root)? {
+        for cycle in cycles {
+            println!("{package}: {} files\n  {}", cycle.len(), cycle.join("\n  "));
         }
     }
     Ok(())
 }
 
-fn violation(package: &str, circles: &Circles) -> Option<String> {
-    if circles.is_empty() {
+fn violation(package: &str, cycles: &Cycles) -> Option<String> {
+    if cycles.is_empty() {
         return None;
     }
-    let members: Vec<String> = circles.iter().map(|circle| circle.join(", ")).collect();
+    let members: Vec<String> = cycles.iter().map(|cycle| cycle.join(", ")).collect();
     Some(format!(
-        "files of {package} import each other in circles: move what they share to a file of its own ({})",
+        "files of {package} import each other in cycles: move what they share to a file of its own ({})",
         members.join(" | ")
     ))
 }
 
-/// The circles of each package below `root`, by its directory, in the order of these.
-fn circles_of_packages(root: &Path) -> anyhow::Result<Vec<(String, Circles)>> {
+/// The cycles of each package below `root`, by its directory, in the order of these.
+fn cycles_of_packages(root: &Path) -> anyhow::Result<Vec<(String, Cycles)>> {
     let root = fs::canonicalize(root).with_context(|| root.display().to_string())?;
     let mut found = Vec::new();
     let mut roots = Roots::new();
@@ -70,9 +66,9 @@ fn circles_of_packages(root: &Path) -> anyhow::Result<Vec<(String, Circles)>> {
         if !roots.contains_key(&directory) {
             add_roots(&directory, &mut roots)?;
         }
-        let mut all = Circles::new();
+        let mut all = Cycles::new();
         for file in roots.get(&directory).into_iter().flatten() {
-            all.extend(circles(&directory, file)?);
+            all.extend(cycles(&directory, file)?);
         }
         found.push((package, all));
     }
@@ -123,8 +119,8 @@ fn packages(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The circles of the crate that begins with the file `root`, of the package in `package`.
-fn circles(package: &Path, root: &Path) -> anyhow::Result<Circles> {
+/// The cycles of the crate that begins with the file `root`, of the package in `package`.
+fn cycles(package: &Path, root: &Path) -> anyhow::Result<Cycles> {
     let files = modules(root)?;
     let mut graph = Graph::default();
     for (module, file) in &files {
@@ -139,10 +135,10 @@ fn circles(package: &Path, root: &Path) -> anyhow::Result<Circles> {
         let from_package = file.strip_prefix(package).unwrap_or(file);
         from_package.display().to_string()
     };
-    let found = graph.circles();
+    let found = graph.cycles();
     Ok(found
         .iter()
-        .map(|circle| circle.iter().map(shown).collect())
+        .map(|cycle| cycle.iter().map(shown).collect())
         .collect())
 }
 
@@ -150,8 +146,8 @@ fn circles(package: &Path, root: &Path) -> anyhow::Result<Circles> {
 mod tests {
     use super::*;
 
-    /// The circles of a crate of these files, which begins with the first.
-    fn package(files: &[(&str, &str)]) -> Circles {
+    /// The cycles of a crate of these files, which begins with the first.
+    fn package(files: &[(&str, &str)]) -> Cycles {
         let directory = tempfile::tempdir().expect("a directory");
         let package = directory.path();
         for (name, text) in files {
@@ -159,10 +155,10 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a parent")).expect("made");
             fs::write(path, text).expect("written");
         }
-        circles(package, &package.join(files[0].0)).expect("readable")
+        cycles(package, &package.join(files[0].0)).expect("readable")
     }
 
-    fn circle(files: &[&str]) -> Circles {
+    fn cycle(files: &[&str]) -> Cycles {
         [files.iter().map(|file| (*file).to_owned()).collect()].into()
     }
 
@@ -174,7 +170,7 @@ mod tests {
             ("b.rs", "fn f() -> crate::c::C {}"),
             ("c.rs", "use super::a::A;"),
         ]);
-        assert_eq!(found, circle(&["a.rs", "b.rs", "c.rs"]));
+        assert_eq!(found, cycle(&["a.rs", "b.rs", "c.rs"]));
     }
 
     #[test]
@@ -185,7 +181,7 @@ mod tests {
             ("a/mod.rs", parent),
             ("a/child.rs", "use super::Shared;"),
         ]);
-        assert_eq!(found, circle(&["a/mod.rs", "a/child.rs"]));
+        assert_eq!(found, cycle(&["a/mod.rs", "a/child.rs"]));
     }
 
     #[test]
@@ -198,7 +194,7 @@ mod tests {
                 "/// See `crate::a::A`.\nstruct B;\n#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n",
             ),
         ]);
-        assert_eq!(found, Circles::new());
+        assert_eq!(found, Cycles::new());
     }
 
     #[test]
@@ -211,7 +207,7 @@ mod tests {
             ),
             ("a/child.rs", "pub fn f(_: super::Shared) {}"),
         ]);
-        assert_eq!(found, circle(&["a.rs", "a/child.rs"]));
+        assert_eq!(found, cycle(&["a.rs", "a/child.rs"]));
     }
 
     #[test]
@@ -224,7 +220,7 @@ mod tests {
             ),
             ("a/tests.rs", "use super::*;"),
         ]);
-        assert_eq!(found, Circles::new());
+        assert_eq!(found, Cycles::new());
     }
 
     #[test]
@@ -247,13 +243,13 @@ mod tests {
             "tests/common/shared.rs",
             "tests/common/more.rs",
         ];
-        assert_eq!(found, circle(&files));
+        assert_eq!(found, cycle(&files));
     }
 
     #[test]
     fn a_circle_is_refused_with_its_files() {
-        assert_eq!(violation("a", &Circles::new()), None);
-        let refused = violation("a", &circle(&["one", "two"])).expect("a circle");
+        assert_eq!(violation("a", &Cycles::new()), None);
+        let refused = violation("a", &cycle(&["one", "two"])).expect("a cycle");
         assert!(
             refused.contains("move what they share to a file of its own (one, two)"),
             "{refused}"
