@@ -5,8 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-mod book;
 mod serve;
+mod state;
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     loop {
         tokio::select! {
             _ = ticks.tick() => scheduler.tick()?,
-            person = people.accept() => drop(tokio::spawn(hear(scheduler.clone(), person?.0))),
+            person = people.accept() => drop(tokio::spawn(receive(scheduler.clone(), person?.0))),
         }
     }
 }
@@ -66,7 +66,7 @@ fn tls(directory: &str) -> anyhow::Result<ServerTlsConfig> {
 }
 
 /// One line an order, one reply.
-async fn hear(scheduler: serve::Scheduler, mut person: UnixStream) -> std::io::Result<()> {
+async fn receive(scheduler: serve::Scheduler, mut person: UnixStream) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(&mut person).read_line(&mut line).await?;
     let reply = scheduler.obey(&line);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use proto_node::controlplane::control_plane_service_server::ControlPlaneService;
-use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_request::Body as RequestBody;
 use proto_node::controlplane::session_response::Body;
 use proto_node::controlplane::{ListComplete, SessionRequest, SessionResponse, Welcome};
 use proto_node::vmi::VirtualMachineInstance;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::book::{Orders, SchedulerState, Vmi};
+use crate::state::{Orders, SchedulerState, Vmi};
 
 type Out = UnboundedSender<Result<SessionResponse, Status>>;
 
@@ -33,14 +33,14 @@ type Sessions = BTreeMap<String, Out>;
 
 impl Scheduler {
     pub fn open(file: PathBuf, heartbeat_seconds: u32) -> anyhow::Result<Self> {
-        let mut book = SchedulerState::default();
+        let mut state = SchedulerState::default();
         if file.exists() {
-            book = serde_json::from_slice(&std::fs::read(&file)?).context("what is remembered")?;
+            state = serde_json::from_slice(&std::fs::read(&file)?).context("what is remembered")?;
         }
-        let nodes: Vec<String> = book.nodes.keys().cloned().collect();
-        nodes.iter().for_each(|node| book.away(node));
+        let nodes: Vec<String> = state.nodes.keys().cloned().collect();
+        nodes.iter().for_each(|node| state.away(node));
         Ok(Self {
-            inner: Arc::new(Mutex::new((book, Sessions::new()))),
+            inner: Arc::new(Mutex::new((state, Sessions::new()))),
             begun: Instant::now(),
             file,
             heartbeat_seconds,
@@ -55,21 +55,21 @@ impl Scheduler {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Has the book on disk before anybody hears what follows from it.
+    /// Has the state on disk before anybody hears what follows from it.
     fn carry_out(
         &self,
-        (book, sessions): &(SchedulerState, Sessions),
+        (state, sessions): &(SchedulerState, Sessions),
         orders: Orders,
     ) -> Result<(), Status> {
         let draft = self.file.with_extension("new");
         let file = std::fs::File::create(&draft)?;
-        serde_json::to_writer(&file, book).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&file, state).map_err(std::io::Error::from)?;
         file.sync_all()?;
         std::fs::rename(&draft, &self.file)?;
         for (node, body) in orders {
             // Who is away hears it with the next list.
             if let Some(out) = sessions.get(&node) {
-                say(out, body);
+                send(out, body);
             }
         }
         Ok(())
@@ -87,16 +87,16 @@ impl Scheduler {
     /// Carries out one command line, and returns its answer.
     pub fn obey(&self, line: &str) -> anyhow::Result<String> {
         let mut inner = self.locked();
-        let book = &mut inner.0;
+        let state = &mut inner.0;
         let words: Vec<&str> = line.split_whitespace().collect();
         let orders = match words.as_slice() {
-            ["get"] => return Ok(serde_json::to_string(book)?),
+            ["get"] => return Ok(serde_json::to_string(state)?),
             ["apply", file, lease @ ..] => {
                 let (key, vmi) = wanted(&std::fs::read_to_string(file)?, lease)?;
-                Some(book.apply(key, vmi))
+                Some(state.apply(key, vmi))
             }
-            ["delete", name] => book.delete(&format!("default/{name}")),
-            ["fence", node] => book.fence(node),
+            ["delete", name] => state.delete(&format!("default/{name}")),
+            ["fence", node] => state.fence(node),
             _ => anyhow::bail!("not understood: {line}"),
         };
         let orders = orders.with_context(|| format!("nothing of that name: {line}"))?;
@@ -106,7 +106,7 @@ impl Scheduler {
 
     /// Takes a node in, and sends it its whole list.
     fn welcome(&self, first: Option<SessionRequest>, out: &Out) -> Result<String, Status> {
-        let Some(Said::Register(register)) = first.and_then(|first| first.body) else {
+        let Some(RequestBody::Register(register)) = first.and_then(|first| first.body) else {
             return Err(Status::invalid_argument("the first message must register"));
         };
         let mut inner = self.locked();
@@ -118,40 +118,48 @@ impl Scheduler {
             generation: inner.0.generation,
             heartbeat_seconds: self.heartbeat_seconds,
         };
-        say(out, Body::Welcome(welcome));
+        send(out, Body::Welcome(welcome));
         let (list, withdrawn) = inner.0.list(&node);
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        list.into_iter().for_each(|(_, body)| say(out, body));
-        say(out, Body::ListComplete(ListComplete { count }));
-        withdrawn.into_iter().for_each(|(_, body)| say(out, body));
+        list.into_iter().for_each(|(_, body)| send(out, body));
+        send(out, Body::ListComplete(ListComplete { count }));
+        withdrawn.into_iter().for_each(|(_, body)| send(out, body));
         inner.1.insert(node.clone(), out.clone());
         Ok(node)
     }
 
-    fn hear(&self, node: &str, said: Said) -> Result<(), Status> {
+    fn receive(&self, node: &str, message: RequestBody) -> Result<(), Status> {
         let mut inner = self.locked();
-        let orders = match said {
-            Said::Register(_) => return Err(Status::invalid_argument("it registered before")),
-            Said::Heartbeat(beat) => inner.0.beat(node, beat, self.now_ms()),
-            Said::Report(report) => inner.0.report(node, &report),
-            Said::ReportComplete(_) => inner.0.report_complete(node),
-            Said::Answer(answer) => inner.0.answer(node, &answer),
+        let orders = match message {
+            RequestBody::Register(_) => {
+                return Err(Status::invalid_argument("it registered before"));
+            }
+            RequestBody::Heartbeat(beat) => inner.0.beat(node, beat, self.now_ms()),
+            RequestBody::Report(report) => inner.0.report(node, &report),
+            RequestBody::ReportComplete(_) => inner.0.report_complete(node),
+            RequestBody::Answer(answer) => inner.0.answer(node, &answer),
         };
         self.carry_out(&inner, orders)
     }
 
-    async fn follow(&self, mut said: Streaming<SessionRequest>, out: &Out) -> Result<(), Status> {
-        let node = self.welcome(said.message().await?, out)?;
+    async fn follow(
+        &self,
+        mut message: Streaming<SessionRequest>,
+        out: &Out,
+    ) -> Result<(), Status> {
+        let node = self.welcome(message.message().await?, out)?;
         let mut ended = Ok(());
-        while let (Ok(()), Ok(Some(request))) = (&ended, said.message().await) {
-            ended = request.body.map_or(Ok(()), |body| self.hear(&node, body));
+        while let (Ok(()), Ok(Some(request))) = (&ended, message.message().await) {
+            ended = request
+                .body
+                .map_or(Ok(()), |body| self.receive(&node, body));
         }
-        let (book, sessions) = &mut *self.locked();
+        let (state, sessions) = &mut *self.locked();
         let present = sessions.get(&node);
         // Unless the node has come again in the meantime.
         if present.is_some_and(|present| present.same_channel(out)) {
             sessions.remove(&node);
-            book.away(&node);
+            state.away(&node);
         }
         ended
     }
@@ -165,19 +173,19 @@ impl ControlPlaneService for Scheduler {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (out, said) = unbounded_channel();
+        let (out, message) = unbounded_channel();
         let scheduler = self.clone();
         tokio::spawn(async move {
             if let Err(status) = scheduler.follow(request.into_inner(), &out).await {
                 drop(out.send(Err(status)));
             }
         });
-        Ok(Response::new(UnboundedReceiverStream::new(said)))
+        Ok(Response::new(UnboundedReceiverStream::new(message)))
     }
 }
 
-/// A session that has ended hears nothing.
-fn say(out: &Out, body: Body) {
+/// A session that has ended gets nothing.
+fn send(out: &Out, body: Body) {
     drop(out.send(Ok(SessionResponse { body: Some(body) })));
 }
 

@@ -47,7 +47,7 @@ pub struct Load {
 pub struct Done {
     /// Requests that were answered.
     pub requests: f64,
-    /// Times the driver told the device.
+    /// Number of times that the driver kicked the device.
     pub kicks: f64,
     /// Interrupts that it had.
     pub irqs: f64,

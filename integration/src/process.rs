@@ -58,7 +58,7 @@ pub fn stream(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What cargo tells the program that it runs about its package. Build scripts look at it (that of `ring` is run
+/// Environment variables by which cargo describes a package to the program that it runs. Build scripts look at it (that of `ring` is run
 /// again when it changes), and would see another package's each time that cargo is started by this one.
 const OF_THIS_PACKAGE: [&str; 4] = [
     "CARGO_PKG_",

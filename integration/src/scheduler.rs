@@ -103,22 +103,22 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     ///
     /// # Errors
     /// When it does not answer.
-    pub fn book(&self) -> anyhow::Result<Value> {
+    pub fn state(&self) -> anyhow::Result<Value> {
         Ok(serde_json::from_str(&self.order("get")?)?)
     }
 
     /// Where a VMI was placed; null when it is nowhere.
     ///
     /// # Errors
-    /// As [`Self::book`].
+    /// As [`Self::state`].
     pub fn place(&self, name: &str) -> anyhow::Result<Value> {
-        Ok(self.book()?["vmis"][format!("default/{name}")]["placement"].clone())
+        Ok(self.state()?["vmis"][format!("default/{name}")]["placement"].clone())
     }
 
     /// The node where a VMI was placed; empty when it is nowhere.
     ///
     /// # Errors
-    /// As [`Self::book`].
+    /// As [`Self::state`].
     pub fn node_of(&self, name: &str) -> anyhow::Result<String> {
         let place = self.place(name)?;
         Ok(place["node"].as_str().unwrap_or_default().to_owned())
@@ -127,15 +127,15 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Whether a node has a session.
     ///
     /// # Errors
-    /// As [`Self::book`].
+    /// As [`Self::state`].
     pub fn is_connected(&self, node: &str) -> anyhow::Result<bool> {
-        Ok(self.book()?["nodes"][node]["connected"] == true)
+        Ok(self.state()?["nodes"][node]["connected"] == true)
     }
 
     /// Waits until something is so.
     ///
     /// # Errors
-    /// When it is not for long; the error holds `what` and the book.
+    /// When it is not for long; the error holds `what` and the state.
     pub fn until(
         &self,
         what: &str,
@@ -143,7 +143,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     ) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         while !is_so()? {
-            anyhow::ensure!(Instant::now() < end, "not so: {what}: {:#}", self.book()?);
+            anyhow::ensure!(Instant::now() < end, "not so: {what}: {:#}", self.state()?);
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())
@@ -152,7 +152,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// Whether a VMI is known to run on a node that has a session.
     ///
     /// # Errors
-    /// As [`Self::book`].
+    /// As [`Self::state`].
     pub fn is_running(&self, name: &str, node: &str) -> anyhow::Result<bool> {
         let place = self.place(name)?;
         Ok(place["phase"] == "Running" && place["node"] == node && self.is_connected(node)?)

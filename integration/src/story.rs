@@ -93,8 +93,8 @@ impl Story {
     /// # Errors
     /// When a command fails, or it is not the machine that answers; the error holds what the guest printed on its console
     /// and the agent's log.
-    pub fn tell(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
-        self.told(wait, screen).with_context(|| {
+    pub fn run(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
+        self.run_commands(wait, screen).with_context(|| {
             const LOOK: &str =
                 "kvmctl logs vmi/dev --raw | tail -c 20000; kvmctl events; kvmctl why dev";
             let shown = self.node.sh(LOOK);
@@ -103,7 +103,7 @@ impl Story {
         })
     }
 
-    fn told(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
+    fn run_commands(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
         let option = |name: &str| {
             wait.map_or_else(String::new, |wait| format!(" {name} {}s", wait.as_secs()))
         };

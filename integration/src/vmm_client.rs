@@ -232,7 +232,7 @@ impl VmmClient {
         }
     }
 
-    /// Waits for the event that tells the end.
+    /// Waits for the event of the end.
     ///
     /// # Errors
     /// When it does not come.

@@ -119,11 +119,11 @@ fn a_file_system_that_never_answers_holds_up_nothing_but_its_own_vmis() -> anyho
         let says = why.contains("Unknown, FileSystemNotAnswering") && why.contains(path);
         ensure!(says, "{why}\n{}", agent.log());
     }
-    let told = succeed(
+    let printed = succeed(
         &agent,
         &format!("get vmi dead1 -n dead -o jsonpath='{PHASE}'"),
     )?;
-    assert_eq!(told, "Scheduling Unknown");
+    assert_eq!(printed, "Scheduling Unknown");
     another_runs(&agent, "one")?;
     // Deletion waits for nobody, and another of the same name comes as far.
     succeed(&agent, "delete vmi dead1 -n dead --timeout 20s")?;

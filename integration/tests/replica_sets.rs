@@ -27,12 +27,12 @@ fn settle(host: &Host, agent: &Agent<'_, Host>, replicas: u32) -> anyhow::Result
          test $(kvmctl get vmi -o name | wc -l) = {replicas} && test $(pidof kvmlet-vmm | wc -w) = {replicas}"
     );
     let settled = host.wait_for(&status, PATIENCE);
-    let told = || {
+    let printed = || {
         let shown =
             agent.kvmctl("get vmirs,vmi; kvmctl get vmirs; kvmctl get vmi; kvmctl get events");
         format!("{shown:?}\n{}", agent.log())
     };
-    anyhow::ensure!(settled.is_ok(), "{settled:?}\n{}", told());
+    anyhow::ensure!(settled.is_ok(), "{settled:?}\n{}", printed());
     Ok(())
 }
 

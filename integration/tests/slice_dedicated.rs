@@ -82,7 +82,7 @@ fn cpus_of(threads: &BTreeMap<String, (String, String)>, name: &str) -> Vec<Stri
 }
 
 /// A line of `kvmctl describe node`, without its first word.
-fn told(agent: &Agent<'_, Host>, first: &str) -> anyhow::Result<String> {
+fn described(agent: &Agent<'_, Host>, first: &str) -> anyhow::Result<String> {
     let output = agent.kvmctl("describe node")?;
     let lines = output
         .stdout
@@ -123,7 +123,7 @@ fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their
     let host = Host::enter()?;
     let agent = prepared(&host, "0-1")?;
     agent.start()?;
-    assert_eq!(told(&agent, "dedicated-cpus")?, "0-1 0-1 <none>");
+    assert_eq!(described(&agent, "dedicated-cpus")?, "0-1 0-1 <none>");
     for name in ["one", "two"] {
         agent.apply(&own(name))?;
         agent.wait_for_phase(name, "Running", PATIENCE)?;
@@ -134,9 +134,9 @@ fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their
         before.values().all(|(_, cpus)| cpus == "0" || cpus == "1"),
         "{before:?}"
     );
-    assert_eq!(told(&agent, "dedicated-cpus")?, "0-1 0-1 0-1");
+    assert_eq!(described(&agent, "dedicated-cpus")?, "0-1 0-1 0-1");
     // Two guests of 16 MiB, each with 64 MiB and 1/128 of its memory for its VMM.
-    assert!(told(&agent, "memory")?.ends_with(" 164096Ki"));
+    assert!(described(&agent, "memory")?.ends_with(" 164096Ki"));
     let why = agent.kvmctl("why one")?;
     assert!(
         why.stdout
@@ -156,7 +156,7 @@ fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their
     set_aside(&host, "1")?;
     agent.start()?;
     assert_eq!(threads(&host)?, before);
-    assert_eq!(told(&agent, "dedicated-cpus")?, "1 1 0-1");
+    assert_eq!(described(&agent, "dedicated-cpus")?, "1 1 0-1");
     let log = agent.log();
     assert!(
         log.contains("keeps the CPUs 0 for itself until it ends"),
@@ -174,7 +174,7 @@ fn guests_keep_their_cpus_through_their_agents_death_and_give_them_back_at_their
     let deleted = agent.kvmctl("delete vmi two --grace-period 0")?;
     assert_eq!(deleted.code, Some(0), "{deleted}");
     agent.wait_for_phase("three", "Running", PATIENCE)?;
-    assert_eq!(told(&agent, "default")?, "three 1 1");
+    assert_eq!(described(&agent, "default")?, "three 1 1");
     let deleted = agent.kvmctl("delete vmi three shares --grace-period 0")?;
     assert_eq!(deleted.code, Some(0), "{deleted}");
     all_is_free(&host)?;
@@ -195,7 +195,7 @@ fn the_vmms_other_threads_have_a_cpu_of_their_own_when_that_is_asked_for() -> an
         let expected = if name == "vcpu0" { "0" } else { "1" };
         assert_eq!(cpus, expected, "{threads:?}");
     }
-    assert_eq!(told(&agent, "default")?, "isolated 0 1");
+    assert_eq!(described(&agent, "default")?, "isolated 0 1");
     Ok(())
 }
 

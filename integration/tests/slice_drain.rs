@@ -1,5 +1,5 @@
 //! A node is cordoned, drained and opened again while its agent is killed in between, on this machine's own KVM:
-//! `testguest` through the real agent, told by `kvmctl`.
+//! `testguest` through the real agent, with orders of `kvmctl`.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ fn heeding(name: &str) -> String {
 }
 
 /// Runs `kvmctl`, which has to succeed and to say exactly this on standard output.
-fn says(agent: &Agent<'_, Host>, arguments: &str, wanted: &str) -> anyhow::Result<()> {
+fn check_output(agent: &Agent<'_, Host>, arguments: &str, wanted: &str) -> anyhow::Result<()> {
     let output = agent.kvmctl(arguments)?;
     anyhow::ensure!(
         output.code == Some(0) && output.stdout == wanted,
@@ -71,7 +71,7 @@ fn a_cordoned_node_starts_nothing_whoever_asks_and_goes_on_with_what_runs() -> a
     agent.start()?;
     agent.apply(&deaf("before", "None"))?;
     agent.wait_for_phase("before", "Running", PATIENCE)?;
-    says(&agent, "cordon node1", "node/node1 cordoned\n")?;
+    check_output(&agent, "cordon node1", "node/node1 cordoned\n")?;
     agent.apply(&deaf("called", "None"))?;
     let manifest = format!("{MANIFESTS}/static.yaml");
     host.put(&manifest, 0o644, deaf("static", "None").as_bytes())?;
@@ -80,24 +80,24 @@ fn a_cordoned_node_starts_nothing_whoever_asks_and_goes_on_with_what_runs() -> a
         waits(&agent, name)?;
     }
     restart(&agent)?;
-    says(&agent, "cordon", "node/node1 already cordoned\n")?;
+    check_output(&agent, "cordon", "node/node1 already cordoned\n")?;
     for name in ["called", "static"] {
         waits(&agent, name)?;
     }
     assert_eq!(agent.value("before", ".status.phase")?, "Running");
-    let told = agent.kvmctl("describe vmi called")?.stdout;
-    let events = told.matches("FailedScheduling").count();
-    assert_eq!(events, 1, "{told}");
+    let printed = agent.kvmctl("describe vmi called")?.stdout;
+    let events = printed.matches("FailedScheduling").count();
+    assert_eq!(events, 1, "{printed}");
     assert!(
-        told.contains("node1 is cordoned and starts no guests"),
-        "{told}"
+        printed.contains("node1 is cordoned and starts no guests"),
+        "{printed}"
     );
     let node = agent.kvmctl("get node --no-headers")?.stdout;
     assert!(
         node.starts_with("node1   Ready,SchedulingDisabled"),
         "{node}"
     );
-    says(&agent, "uncordon", "node/node1 uncordoned\n")?;
+    check_output(&agent, "uncordon", "node/node1 uncordoned\n")?;
     for name in ["called", "static"] {
         agent.wait_for_phase(name, "Running", PATIENCE)?;
         assert_eq!(agent.value(name, SCHEDULED)?, "");
@@ -115,7 +115,7 @@ fn by_force_and_back(host: &Host, agent: &Agent<'_, Host>, uid: &str) -> anyhow:
     }
     let gone = agent.kvmctl("delete vmi e-theirs --grace-period 0")?;
     assert_eq!(gone.code, Some(0), "{gone}");
-    says(
+    check_output(
         agent,
         "drain",
         "node/node1 already cordoned\nnode/node1 drained\n",
@@ -123,7 +123,7 @@ fn by_force_and_back(host: &Host, agent: &Agent<'_, Host>, uid: &str) -> anyhow:
     assert_eq!(host.sh("pidof kvmlet-vmm || echo none")?.trim(), "none");
 
     // What the directory has comes again under another uid.
-    says(agent, "uncordon", "node/node1 uncordoned\n")?;
+    check_output(agent, "uncordon", "node/node1 uncordoned\n")?;
     host.wait_for(
         &format!("test \"$(kvmctl get vmi a-static -o 'jsonpath={{.metadata.uid}}')\" != {uid}"),
         PATIENCE,
@@ -165,7 +165,7 @@ fn a_drain_survives_its_agent_and_a_cancelled_one_leaves_alone_guests_not_asked_
         "{dry}"
     );
     assert!(dry.contains("e-theirs would be left where it is"), "{dry}");
-    says(
+    check_output(
         &agent,
         "drain --parallel 1 --grace-period 600 --wait=false",
         "node/node1 cordoned\n",
@@ -192,7 +192,7 @@ fn a_drain_survives_its_agent_and_a_cancelled_one_leaves_alone_guests_not_asked_
     // Taken back: guests that were not asked to end go on, the others end.
     agent.kill()?;
     agent.start()?;
-    says(&agent, "drain --cancel", "node/node1 drain cancelled\n")?;
+    check_output(&agent, "drain --cancel", "node/node1 drain cancelled\n")?;
     let stopped = agent.kvmctl("stop vmi b-deaf --grace-period 0")?;
     assert_eq!(stopped.code, Some(0), "{stopped}");
     agent.wait_for_phase("b-deaf", "Succeeded", PATIENCE)?;

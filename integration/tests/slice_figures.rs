@@ -242,8 +242,8 @@ fn the_version_is_reported_with_those_of_vmms() -> anyhow::Result<()> {
         agent.apply(&spec.manifest())?;
         agent.wait_for_phase(name, "Running", PATIENCE)?;
         // The agent has reached the VMM soon after it saw it.
-        let told = format!("Running VMMs: {} ({guests})", env!("CARGO_PKG_VERSION"));
-        host.wait_for(&format!("kvmctl version | grep -qxF '{told}'"), PATIENCE)?;
+        let output = format!("Running VMMs: {} ({guests})", env!("CARGO_PKG_VERSION"));
+        host.wait_for(&format!("kvmctl version | grep -qxF '{output}'"), PATIENCE)?;
     }
     Ok(())
 }

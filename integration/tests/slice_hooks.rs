@@ -18,7 +18,7 @@ const GOOD: &str = r#"#!/usr/bin/python3
 import json, os, resource, sys
 request = json.load(sys.stdin)
 if sys.argv[1] == "shutdown":
-    sys.exit("told of the end of " + request["vmi"]["metadata"]["name"])
+    sys.exit("notified of the end of " + request["vmi"]["metadata"]["name"])
 def allowed(path, mode):
     try:
         open(path, mode).close()
@@ -68,7 +68,7 @@ fn guest(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
 }
 
 /// Waits until a VMI says why it is not started.
-fn wait_for_words(host: &Host, name: &str, words: &str) -> anyhow::Result<()> {
+fn wait_for_message(host: &Host, name: &str, words: &str) -> anyhow::Result<()> {
     let script = format!(
         "kvmctl get vmi {name} -o json > /run/{name}.json && grep -F HookFailed /run/{name}.json && \
          grep -F '{words}' /run/{name}.json"
@@ -102,7 +102,7 @@ fn a_program_changes_a_machine_and_has_no_rights() -> anyhow::Result<()> {
     agent.wait_for_phase("other", "Running", PATIENCE)?;
     let deleted = agent.kvmctl("delete vmi other --grace-period 1")?;
     assert_eq!(deleted.code, Some(0), "{deleted}");
-    host.sh(&format!("grep -F 'told of the end of other' {LOG}"))?;
+    host.sh(&format!("grep -F 'notified of the end of other' {LOG}"))?;
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn a_hook_that_fails_or_wants_too_much_keeps_its_guest_from_starting() -> anyhow
         host.sh(&format!("chmod {mode:o} {hook}"))?;
         let name = format!("guest-{number}");
         guest(&agent, &name)?;
-        wait_for_words(&host, &name, words)?;
+        wait_for_message(&host, &name, words)?;
         assert_ne!(agent.value(&name, ".status.phase")?, "Running");
     }
     // What a hook started does not outlive it.
@@ -172,7 +172,7 @@ fn a_server_changes_machines_and_is_called_when_guests_end() -> anyhow::Result<(
     )?;
     agent.start()?;
     guest(&agent, "web")?;
-    wait_for_words(&host, "web", "hook /run/peer.sock:")?;
+    wait_for_message(&host, "web", "hook /run/peer.sock:")?;
     let mut peer =
         host.exec_in_terminal(&["hook-peer", "/run/peer.sock", "then=idle", "then=tick"])?;
     peer.read_until("listening", PATIENCE)?;

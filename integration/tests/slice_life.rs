@@ -21,7 +21,7 @@ fn counting(name: &str) -> String {
 }
 
 /// Leaves `mib` of the machine's memory to VMIs.
-fn leave_room(host: &Host, mib: u64) -> anyhow::Result<()> {
+fn leave_free(host: &Host, mib: u64) -> anyhow::Result<()> {
     host.sh(&format!(
         "pools=0; for pool in /sys/kernel/mm/hugepages/hugepages-*; do \
            size=${{pool##*-}}; pools=$((pools + ${{size%kB}} * $(cat $pool/nr_hugepages))); done; \
@@ -57,15 +57,15 @@ fn a_vmi_waits_for_room_through_the_death_of_its_agent_and_the_oldest_comes_firs
     let host = Host::enter()?;
     let agent = Agent::prepare(&host)?;
     agent.add_image("/run/bin/testguest", "testguest")?;
-    leave_room(&host, 170)?;
+    leave_free(&host, 170)?;
     agent.start()?;
     let large = counting("large").replace("16Mi", "64Gi");
     host.put("/run/large.yaml", 0o644, large.as_bytes())?;
-    let told = agent.kvmctl("apply -f /run/large.yaml")?;
-    assert_eq!(told.code, Some(0), "{told}");
+    let printed = agent.kvmctl("apply -f /run/large.yaml")?;
+    assert_eq!(printed.code, Some(0), "{printed}");
     assert!(
-        told.stderr.contains("is more than the memory of node"),
-        "{told}"
+        printed.stderr.contains("is more than the memory of node"),
+        "{printed}"
     );
     for name in ["one", "two"] {
         agent.apply(&counting(name))?;
@@ -93,7 +93,7 @@ fn a_vmi_waits_for_room_through_the_death_of_its_agent_and_the_oldest_comes_firs
     // Guests that run keep their room beside another agent, whatever that is configured to leave free.
     let running = host.sh("pidof kvmlet-vmm")?;
     agent.kill()?;
-    leave_room(&host, 100)?;
+    leave_free(&host, 100)?;
     agent.start()?;
     host.wait_for(
         "kvmctl describe vmi four | grep -q 'has 0 free of 100Mi'",
@@ -105,7 +105,7 @@ fn a_vmi_waits_for_room_through_the_death_of_its_agent_and_the_oldest_comes_firs
     assert_eq!(host.sh("pidof kvmlet-vmm")?, running);
 
     // The operator gives more, and the oldest that fits comes first.
-    leave_room(&host, 250)?;
+    leave_free(&host, 250)?;
     host.sh("kill -HUP $(pidof kvmlet)")?;
     agent.wait_for_phase("three", "Running", PATIENCE)?;
     assert_eq!(agent.value("three", SCHEDULED)?, "");

@@ -89,8 +89,8 @@ fn a_guest_is_ready_when_its_agent_answers_and_stays_so_while_nobody_asks() -> a
     let unpaused = agent.kvmctl("unpause vmi web")?;
     assert_eq!(unpaused.code, Some(0), "{unpaused}");
     wait_until_ready(&agent)?;
-    let told = events(&agent)?;
-    assert!(!told.contains("Unhealthy"), "{told}");
+    let printed = events(&agent)?;
+    assert!(!printed.contains("Unhealthy"), "{printed}");
     assert_eq!(agent.value("web", ".status.phase")?, "Running");
     Ok(())
 }
@@ -114,7 +114,7 @@ fn a_guest_whose_agent_falls_silent_has_its_grace_period_and_fails() -> anyhow::
     agent.apply(&guest(4, probes))?;
     agent.wait_for_phase("web", "Failed", PATIENCE)?;
     assert_eq!(agent.value("web", ".status.reason")?, "LivenessProbeFailed");
-    let told = events(&agent)?;
+    let printed = events(&agent)?;
     for expected in [
         "Unhealthy: Readiness probe failed: exit code 1: not today\n",
         "Unhealthy: Liveness probe failed: no answer of the agent in the guest within 2s\n",
@@ -123,8 +123,8 @@ fn a_guest_whose_agent_falls_silent_has_its_grace_period_and_fails() -> anyhow::
          probe failed (no answer of the agent in the guest within 2s). Stopped: ",
     ] {
         assert!(
-            told.contains(expected),
-            "no {expected:?} in {told}\n{}",
+            printed.contains(expected),
+            "no {expected:?} in {printed}\n{}",
             agent.log()
         );
     }

@@ -70,9 +70,9 @@ fn removal_is_refused(node: &Node) -> anyhow::Result<()> {
     let service = node.sh("systemctl show -P MainPID kvmlet")?;
     let refused = node.exec(&["dpkg", "--remove", "kvmlet"])?.wait(PATIENCE)?;
     assert_ne!(refused.code, Some(0), "{refused}");
-    let told = refused.to_string();
+    let output = refused.to_string();
     assert!(
-        told.contains("kvmlet: 1 guests run on this node"),
+        output.contains("kvmlet: 1 guests run on this node"),
         "{refused}"
     );
     assert_eq!(node.sh("systemctl show -P MainPID kvmlet")?, service);
@@ -156,9 +156,9 @@ fn ended_with_node(agent: &Agent<'_, Node>, name: &str, phase: &str) -> anyhow::
     if end == (phase.to_owned(), String::from("NodeShutdown")) {
         return Ok(());
     }
-    let told = agent.kvmctl(&format!("describe vmi {name}; kvmctl logs {name}"))?;
+    let output = agent.kvmctl(&format!("describe vmi {name}; kvmctl logs {name}"))?;
     anyhow::bail!(
-        "{name} should be {phase} by NodeShutdown, and is {end:?}:\n{told}\n{}",
+        "{name} should be {phase} by NodeShutdown, and is {end:?}:\n{output}\n{}",
         agent.log()
     )
 }

@@ -30,8 +30,8 @@ fn counting(name: &str) -> String {
         .manifest()
 }
 
-/// Tells the guest `web` something, which has to be accepted.
-fn tell(agent: &Agent<'_, Host>, verb: &str) -> anyhow::Result<()> {
+/// Runs a verb on the guest `web`, which has to be accepted.
+fn run_verb(agent: &Agent<'_, Host>, verb: &str) -> anyhow::Result<()> {
     let output = agent.kvmctl(&format!("{verb} vmi web"))?;
     let word = verb.split(' ').next().unwrap_or_default();
     anyhow::ensure!(
@@ -95,7 +95,7 @@ fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_unpaused()
     console.read_until("TESTGUEST tick count=3", PATIENCE)?;
     is_refused(&agent, "unpause", "VMI is not paused")?;
 
-    tell(&agent, "pause")?;
+    run_verb(&agent, "pause")?;
     is_refused(&agent, "pause", "VMI is already paused")?;
     is_refused(&agent, "soft-reboot", "VMI is paused")?;
     wait_until(&agent, "Paused")?;
@@ -120,7 +120,7 @@ fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_unpaused()
     agent.start()?;
     wait_until(&agent, "Paused")?;
     expect_silence(&mut console)?;
-    tell(&agent, "unpause")?;
+    run_verb(&agent, "unpause")?;
     console.read_until("TESTGUEST tick", PATIENCE)?;
     wait_until(&agent, "Ready")?;
     assert_eq!(agent.value("web", &format!("{PAUSED}.reason"))?, "");
@@ -130,7 +130,7 @@ fn a_paused_guest_stays_so_through_the_death_of_its_agent_until_it_is_unpaused()
         assert!(said.stdout.contains(reason), "no event {reason}: {said}");
     }
     // A paused guest that is deleted goes on and gets its grace period; this one does not heed it.
-    tell(&agent, "pause")?;
+    run_verb(&agent, "pause")?;
     let deleted = agent.kvmctl("delete vmi web --grace-period 1")?;
     assert_eq!(deleted.code, Some(0), "{deleted}\n{}", agent.log());
     Ok(())
@@ -145,7 +145,7 @@ fn a_guest_that_starts_paused_executes_nothing_before_it_is_unpaused() -> anyhow
     agent.apply(&manifest)?;
     wait_until(&agent, "Paused")?;
     assert_eq!(agent.value("web", ".status.phase")?, "Running");
-    tell(&agent, "reset")?;
+    run_verb(&agent, "reset")?;
     let mut console = agent.console("web")?;
     expect_silence(&mut console)?;
     agent.kill()?;
@@ -156,7 +156,7 @@ fn a_guest_that_starts_paused_executes_nothing_before_it_is_unpaused() -> anyhow
         "{}",
         console.printed()
     );
-    tell(&agent, "unpause")?;
+    run_verb(&agent, "unpause")?;
     console.read_until("TESTGUEST start ", PATIENCE)?;
     console.read_until("TESTGUEST tick count=2", PATIENCE)?;
     wait_until(&agent, "Ready")
@@ -172,11 +172,11 @@ fn a_reset_begins_the_guest_anew_and_keeps_it_paused_if_it_was() -> anyhow::Resu
     let mut console = agent.console("web")?;
     console.read_until("TESTGUEST tick count=3", PATIENCE)?;
     let uid = agent.value("web", ".metadata.uid")?;
-    tell(&agent, "reset")?;
+    run_verb(&agent, "reset")?;
     console.read_until("TESTGUEST start ", PATIENCE)?;
     console.read_until("TESTGUEST tick count=2", PATIENCE)?;
 
-    tell(&agent, "pause")?;
+    run_verb(&agent, "pause")?;
     wait_until(&agent, "Paused")?;
     expect_silence(&mut console)?;
     let dry = agent.kvmctl("reset web --dry-run")?;
@@ -184,11 +184,11 @@ fn a_reset_begins_the_guest_anew_and_keeps_it_paused_if_it_was() -> anyhow::Resu
         dry.stdout, "VMI web was scheduled to reset (server dry run)\n",
         "{dry}"
     );
-    tell(&agent, "reset")?;
+    run_verb(&agent, "reset")?;
     expect_silence(&mut console)?;
     let before = console.printed().matches("TESTGUEST start ").count();
     assert_eq!(before, 2, "{}", console.printed());
-    tell(&agent, "unpause")?;
+    run_verb(&agent, "unpause")?;
     console.read_until("TESTGUEST start ", PATIENCE)?;
     console.read_until("TESTGUEST tick count=2", PATIENCE)?;
     assert_eq!(agent.value("web", ".metadata.uid")?, uid);
@@ -208,14 +208,14 @@ fn a_guest_without_an_agent_is_rebooted_by_its_power_button_and_ended_by_the_nex
     wait_until(&agent, "Ready")?;
     let uid = agent.value("web", ".metadata.uid")?;
     for _ in 0..2 {
-        tell(&agent, "soft-reboot")?;
+        run_verb(&agent, "soft-reboot")?;
         console.read_until("TESTGUEST start ", PATIENCE)?;
         assert_eq!(agent.value("web", ".status.phase")?, "Running");
     }
     assert_eq!(agent.value("web", ".metadata.uid")?, uid);
-    tell(&agent, "soft-reboot")?;
+    run_verb(&agent, "soft-reboot")?;
     console.read_until("TESTGUEST start ", PATIENCE)?;
-    tell(&agent, "stop")?;
+    run_verb(&agent, "stop")?;
     agent.wait_for_phase("web", "Succeeded", PATIENCE)
 }
 
@@ -268,7 +268,7 @@ fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_unpaused() -> a
     assert_eq!(none.stdout, "", "{none}");
 
     // Nothing has changed: it tries, fails, and is paused again. An agent's start tries nothing.
-    tell(&agent, "unpause")?;
+    run_verb(&agent, "unpause")?;
     host.wait_for(
         "kvmctl get events -o 'jsonpath={.items[*].reason}' | grep -w Unpaused",
         PATIENCE,
@@ -279,7 +279,7 @@ fn a_guest_whose_disk_fails_is_paused_and_tries_again_when_it_is_unpaused() -> a
     assert_eq!(reason()?, "PausedIOError");
 
     host.sh(&format!("mount -o remount,size=8m {DISKS}/small"))?;
-    tell(&agent, "unpause")?;
+    run_verb(&agent, "unpause")?;
     let mut console = agent.console("web")?;
     console.read_until("TESTGUEST done ", PATIENCE)?;
     let summary = console.read_until("\n", PATIENCE)?;
@@ -324,8 +324,8 @@ fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Re
     ] {
         assert!(why.stdout.contains(words), "{words}: {why}");
     }
-    let told = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
-    host.wait_for(&format!("{told} | grep -w DiskSyncFailed"), PATIENCE)?;
+    let answer = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
+    host.wait_for(&format!("{answer} | grep -w DiskSyncFailed"), PATIENCE)?;
     // The guest goes on, and an agent that starts later hears of it from the VMM.
     agent.kill()?;
     host.sh("rm /run/full/filler")?;
@@ -343,10 +343,10 @@ fn a_stopped_guest_has_its_time_and_its_object_stays() -> anyhow::Result<()> {
     let mut console = agent.console("web")?;
     console.read_until("TESTGUEST tick count=3", PATIENCE)?;
     // This guest heeds no button: an hour would pass, but for the second order.
-    tell(&agent, "stop --grace-period 3600")?;
+    run_verb(&agent, "stop --grace-period 3600")?;
     is_refused(&agent, "pause", "VMI is being shut down")?;
     console.read_until("TESTGUEST tick", PATIENCE)?;
-    tell(&agent, "stop --grace-period 0")?;
+    run_verb(&agent, "stop --grace-period 0")?;
     agent.wait_for_phase("web", "Succeeded", PATIENCE)?;
     assert_eq!(agent.value("web", ".status.reason")?, "Stopped");
     is_refused(

@@ -14,7 +14,7 @@ fn one_command_makes_a_machine_and_the_next_one_logs_in() -> anyhow::Result<()> 
     skip_if!(skip::without_node(), Ok(()));
     skip_if!(package::missing(), Ok(()));
     let mut story = Story::begin(&cloud_disk()?)?;
-    story.tell(None, &mut std::io::stdout())?;
+    story.run(None, &mut std::io::stdout())?;
     story.add_disk()?;
     let (took, _) = story.strike(Strike::KillVmm, true)?;
     println!("it answers {took:?} after its VMM was killed");

@@ -41,7 +41,7 @@ fn counts_on(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
     console.kill()
 }
 
-fn said(agent: &Agent<'_, Host>) -> anyhow::Result<String> {
+fn event_reasons(agent: &Agent<'_, Host>) -> anyhow::Result<String> {
     let events = agent.kvmctl("get events -o 'jsonpath={.items[*].reason}'")?;
     Ok(events.stdout)
 }
@@ -57,25 +57,29 @@ fn a_silent_vmm_is_reported_and_left_alone_until_its_end_is_asked_for() -> anyho
     // An agent that is just started has to adopt it without an answer.
     agent.kill()?;
     agent.start()?;
-    let told = agent.kvmctl("wait --for=condition=Ready=Unknown vmi/web --timeout 60s")?;
-    assert_eq!(told.code, Some(0), "{told}\n{}", agent.log());
+    let output = agent.kvmctl("wait --for=condition=Ready=Unknown vmi/web --timeout 60s")?;
+    assert_eq!(output.code, Some(0), "{output}\n{}", agent.log());
     assert_eq!(
         agent.value("web", &format!("{READY}.reason"))?,
         "VmmNotAnswering"
     );
     assert_eq!(agent.value("web", ".status.phase")?, "Running");
     assert!(
-        said(&agent)?.contains("VmmNotAnswering"),
+        event_reasons(&agent)?.contains("VmmNotAnswering"),
         "{}",
-        said(&agent)?
+        event_reasons(&agent)?
     );
 
     host.sh(&format!("kill -CONT {pid}"))?;
-    let told = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout 60s")?;
-    assert_eq!(told.code, Some(0), "{told}\n{}", agent.log());
+    let output = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout 60s")?;
+    assert_eq!(output.code, Some(0), "{output}\n{}", agent.log());
     counts_on(&agent, "web")?;
     assert_eq!(host.sh("pidof kvmlet-vmm")?.trim(), pid);
-    assert!(said(&agent)?.contains("VmmAnswers"), "{}", said(&agent)?);
+    assert!(
+        event_reasons(&agent)?.contains("VmmAnswers"),
+        "{}",
+        event_reasons(&agent)?
+    );
 
     // Deleted, it has its grace period; then the process is killed, silent as it is.
     host.sh(&format!("kill -STOP {pid}"))?;

@@ -58,12 +58,12 @@ fn settle(host: &Host, agent: &Agent<'_, Host>, states: &[(&str, &str)]) -> anyh
         })
         .collect();
     let settled = host.wait_for(&tests.join(" && "), PATIENCE);
-    let told = || {
+    let printed = || {
         let shown =
             agent.kvmctl("get vm; kvmctl get vm -o yaml; kvmctl get vmi; kvmctl get events");
         format!("{shown:?}\n{}", agent.log())
     };
-    anyhow::ensure!(settled.is_ok(), "{settled:?}: {states:?}\n{}", told());
+    anyhow::ensure!(settled.is_ok(), "{settled:?}: {states:?}\n{}", printed());
     Ok(())
 }
 
@@ -126,8 +126,8 @@ fn a_machine_runs_as_its_strategy_says_whenever_the_agent_is_killed() -> anyhow:
     let first = uid(&agent, "web")?;
     let known_by = identity(&agent, "web")?;
 
-    let told = succeed(&agent, "stop vm web")?;
-    assert_eq!(told, "VM web was scheduled to stop");
+    let printed = succeed(&agent, "stop vm web")?;
+    assert_eq!(printed, "VM web was scheduled to stop");
     restart_agent(&agent)?;
     settle(&host, &agent, &[("web", "Stopped")])?;
     // The guest that has ended is let go a moment after the state is written.
@@ -473,12 +473,12 @@ fn a_machine_whose_template_cannot_be_honoured_is_refused_with_the_field() -> an
     for verb in ["apply -f /run/vm.yaml", "validate -f /run/vm.yaml"] {
         let refused = agent.kvmctl(verb)?;
         assert_eq!(refused.code, Some(1), "{refused}");
-        let told = format!("{}{}", refused.stdout, refused.stderr);
+        let printed = format!("{}{}", refused.stdout, refused.stderr);
         for wanted in [
             "* spec.runStrategy: Invalid value: \"Sometimes\": Invalid RunStrategy (Sometimes)",
             "* spec.template.spec.domain.memory.hugepages.pageSize: ",
         ] {
-            assert!(told.contains(wanted), "{verb}: {refused}");
+            assert!(printed.contains(wanted), "{verb}: {refused}");
         }
     }
     Ok(())

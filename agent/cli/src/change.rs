@@ -249,7 +249,7 @@ async fn mark_one(
         match (known, value) {
             (Some(known), Some(value)) if known == value => {}
             (Some(known), Some(_)) if !args.overwrite => {
-                return Err(taken(marks, key, known.as_str().unwrap_or_default()));
+                return Err(already_set(marks, key, known.as_str().unwrap_or_default()));
             }
             (None, None) => note(&format!(
                 "{} {key:?} not found.",
@@ -299,7 +299,7 @@ async fn mark_one(
     report(&read(&answer.into_inner().object)?, done, &args.options)
 }
 
-fn taken(marks: Marks, key: &str, value: &str) -> Failure {
+fn already_set(marks: Marks, key: &str, value: &str) -> Failure {
     match marks {
         Marks::Labels => Failure::refused(format!(
             "'{key}' already has a value ({value}), and --overwrite is false"
@@ -314,7 +314,7 @@ fn taken(marks: Marks, key: &str, value: &str) -> Failure {
 pub fn report(object: &Value, done: &str, options: &ChangeOptions) -> Result<(), Failure> {
     let full_name = format!("{}/{}", type_of(object), text(object, "/metadata/name"));
     match &options.output {
-        None => print_line(&format!("{full_name} {done}{}", options.dry_run.said())),
+        None => print_line(&format!("{full_name} {done}{}", options.dry_run.suffix())),
         Some(format @ (OutputFormat::Json | OutputFormat::Yaml)) => {
             let mut object = object.clone();
             hide_managed_fields(&mut object);

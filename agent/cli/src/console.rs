@@ -142,7 +142,7 @@ impl Session {
                     match self.converse(requests, responses).await? {
                         End::Done => return Ok(()),
                         End::Lost => {
-                            self.tell("the agent went away; the guest runs on; reattaching")
+                            self.note("the agent went away; the guest runs on; reattaching")
                         }
                     }
                     failures = 0;
@@ -263,21 +263,21 @@ impl Session {
     fn attached(&mut self, attached: ConsoleAttached) {
         match self.position {
             None => {
-                self.tell(&format!(
+                self.note(&format!(
                     "Successfully connected to {} console. Press Ctrl+] to exit console.",
                     self.key.name
                 ));
                 if !attached.took_over_from.is_empty() {
-                    self.tell(&format!("taken over from {}", attached.took_over_from));
+                    self.note(&format!("taken over from {}", attached.took_over_from));
                 }
             }
             Some(reached) if attached.offset > reached => {
-                self.tell(&format!(
+                self.note(&format!(
                     "reattached; {} bytes were lost",
                     attached.offset - reached
                 ));
             }
-            Some(_) => self.tell("reattached"),
+            Some(_) => self.note("reattached"),
         }
         self.uid = attached.uid;
         self.replayed_until = self.position.unwrap_or(0);
@@ -299,14 +299,14 @@ impl Session {
         match closed.reason() {
             Reason::TakenOver => Err(Failure::refused(closed.message.clone())),
             Reason::GuestEnded | Reason::Unspecified => {
-                self.tell(&closed.message);
+                self.note(&closed.message);
                 Ok(())
             }
         }
     }
 
-    /// Tells a person something on a line of its own, whatever the terminal's mode.
-    fn tell(&self, text: &str) {
+    /// Prints a line for the user, whatever the terminal's mode.
+    fn note(&self, text: &str) {
         if self.interactive {
             note(&format!("\r\n{text}\r"));
         } else {

@@ -58,7 +58,7 @@ async fn delete_one(
     };
     match objects::delete::ask(client, args, &id).await {
         Ok(answer) => {
-            let object = objects::delete::said(&answer, args, &id)?;
+            let object = objects::delete::report(&answer, args, &id)?;
             Ok((!answer.gone).then(|| text(&object, "/metadata/uid")))
         }
         Err(status) if objects::delete::is_ignored(&status, args) => Ok(None),
@@ -125,7 +125,7 @@ async fn wait_gone(
     });
     tokio::select! {
         gone = gone => gone,
-        never = countdown.tell(&name) => never,
+        never = countdown.run(&name) => never,
     }
 }
 

@@ -13,7 +13,7 @@ use proto_node::node::{
 use crate::args::{Drain, DryRun};
 use crate::client::Client;
 use crate::failure::{Failure, is_unreachable};
-use crate::maintenance::{full_name, node_name, refusal, said};
+use crate::maintenance::{full_name, node_name, outcome_text, refusal};
 use crate::output::{guests, note, print_line};
 use crate::resource::Resource;
 use crate::scope::Scope;
@@ -41,7 +41,7 @@ pub async fn run(scope: &Scope, args: &Drain) -> Result<(), Failure> {
     let response = response.into_inner();
     let node = response.maintenance.unwrap_or_default();
     let name = full_name(Some(&node));
-    let done = said("cordoned", response.cordoned, &args.dry_run);
+    let done = outcome_text("cordoned", response.cordoned, &args.dry_run);
     print_line(&format!("{name} {done}"))?;
     let evictions = evictions(&node);
     if args.dry_run.is_on {
@@ -105,7 +105,7 @@ fn foretell(eviction: &Eviction, dry_run: &DryRun) -> Result<(), Failure> {
         ),
     };
     let kind = Resource::Vmi.full_name();
-    print_line(&format!("{kind}/{name} {what}{}", dry_run.said()))
+    print_line(&format!("{kind}/{name} {what}{}", dry_run.suffix()))
 }
 
 /// Progress of a drain, as the agent last reported it.
@@ -139,7 +139,7 @@ impl Progress {
                         note("the agent is back");
                     }
                     let node = answer.into_inner().maintenance.unwrap_or_default();
-                    if self.tell(&node)? {
+                    if self.print_changes(&node)? {
                         return print_line(&format!("{} drained", self.node));
                     }
                 }
@@ -155,7 +155,7 @@ impl Progress {
     }
 
     /// Prints what is new; true when no guest is left.
-    fn tell(&mut self, node: &Maintenance) -> Result<bool, Failure> {
+    fn print_changes(&mut self, node: &Maintenance) -> Result<bool, Failure> {
         if node.drain.is_none() {
             let text = format!("the drain of {} was cancelled", self.node);
             return Err(Failure::refused(text));
@@ -167,8 +167,8 @@ impl Progress {
             if last != one.step() {
                 announce(one);
             }
-            let heard = (one.clone(), one.step());
-            self.left.insert(one.uid.clone(), heard);
+            let entry = (one.clone(), one.step());
+            self.left.insert(one.uid.clone(), entry);
         }
         for (uid, (gone, _)) in before {
             if !self.left.contains_key(&uid) {

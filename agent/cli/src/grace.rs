@@ -12,7 +12,7 @@ use crate::text::text;
 use crate::time::seconds_until;
 
 /// Interval between lines on the time left.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const PRINT_EVERY: Duration = Duration::from_secs(5);
 
 /// The end of the grace period, by the words of the condition.
 pub fn deadline_of(message: &str) -> Option<jiff::Timestamp> {
@@ -34,7 +34,7 @@ pub fn left_of(object: &Value) -> Option<String> {
     left(&text(conditions.iter().find(ends)?, "/message"))
 }
 
-/// Says on standard error how long a guest still has, while somebody waits for its end.
+/// Prints on standard error how long a guest still has, while somebody waits for its end.
 #[derive(Default)]
 pub struct Countdown {
     deadline: std::cell::Cell<Option<jiff::Timestamp>>,
@@ -47,8 +47,8 @@ impl Countdown {
         self.deadline.set(deadline);
     }
 
-    /// Tells again and again; never ends.
-    pub async fn tell(&self, name: &str) -> ! {
+    /// Prints the time left again and again; never ends.
+    pub async fn run(&self, name: &str) -> ! {
         let mut last = None;
         loop {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -56,7 +56,7 @@ impl Countdown {
                 continue;
             };
             let seconds = seconds_until(deadline);
-            let every = i64::try_from(TELL_EVERY.as_secs()).unwrap_or(1);
+            let every = i64::try_from(PRINT_EVERY.as_secs()).unwrap_or(1);
             let is_due = last.is_none_or(|shown: i64| shown - seconds >= every || shown < seconds);
             if !is_due && (seconds > 0 || last == Some(0)) {
                 continue;

@@ -158,7 +158,7 @@ struct Bar {
     began: Instant,
     /// The stage, and bytes that were there at its beginning.
     first: Option<(String, u64)>,
-    said: Option<Instant>,
+    printed_at: Option<Instant>,
     is_terminal: bool,
 }
 
@@ -167,17 +167,17 @@ impl Bar {
         Self {
             began: Instant::now(),
             first: None,
-            said: None,
+            printed_at: None,
             is_terminal: std::io::stderr().is_terminal(),
         }
     }
 
     fn show(&mut self, image: &str, word: &PullImageResponse) {
-        let is_due = self.said.is_none_or(|said| said.elapsed() >= EVERY);
+        let is_due = self.printed_at.is_none_or(|at| at.elapsed() >= EVERY);
         if !self.is_terminal && !is_due {
             return;
         }
-        self.said = Some(Instant::now());
+        self.printed_at = Some(Instant::now());
         if self
             .first
             .as_ref()
@@ -199,7 +199,7 @@ impl Bar {
 
     /// Nothing of it stays on a terminal.
     fn end(&self) {
-        if self.is_terminal && self.said.is_some() {
+        if self.is_terminal && self.printed_at.is_some() {
             let mut out = std::io::stderr();
             // Nobody need look.
             drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
@@ -311,11 +311,18 @@ async fn prune(scope: &Scope, args: &PruneImages) -> Result<(), Failure> {
     let answer = answer.map_err(|status| refusal(&client, &status, ""))?;
     let pruned = answer.into_inner();
     for image in &pruned.removed {
-        print_line(&format!("{} removed{}", image.digest, args.dry_run.said()))?;
+        print_line(&format!(
+            "{} removed{}",
+            image.digest,
+            args.dry_run.suffix()
+        ))?;
     }
     if pruned.layers > 0 {
-        let said = args.dry_run.said();
-        print_line(&format!("{} layers of pulls removed{said}", pruned.layers))?;
+        let suffix = args.dry_run.suffix();
+        print_line(&format!(
+            "{} layers of pulls removed{suffix}",
+            pruned.layers
+        ))?;
     }
     let freed = if args.dry_run.is_on {
         "would be freed"
@@ -357,9 +364,9 @@ mod tests {
             total_bytes: 300 << 20,
             ..PullImageResponse::default()
         };
-        let said = progress("web:1", &word, 0, Duration::from_secs(2));
+        let line = progress("web:1", &word, 0, Duration::from_secs(2));
         assert_eq!(
-            said,
+            line,
             "web:1  ██████████░░░░░  66 %  200 MiB/300 MiB  100 MiB/s  1 s left"
         );
         let word = PullImageResponse {

@@ -18,13 +18,13 @@ const KIND: &str = "VirtualMachine";
 
 /// What is asked of a machine.
 #[derive(Clone, Copy)]
-pub enum Wish {
+pub enum MachineAction {
     Start { paused: bool },
     Stop { grace: Option<i64> },
     Restart { grace: Option<i64> },
 }
 
-impl Wish {
+impl MachineAction {
     /// As it is typed.
     const fn name(self) -> &'static str {
         match self {
@@ -82,17 +82,17 @@ fn names(words: &[String]) -> Result<Vec<String>, Failure> {
 
 /// `kvmctl start`.
 pub async fn start(scope: &Scope, args: &Start) -> Result<(), Failure> {
-    let wish = Wish::Start {
+    let action = MachineAction::Start {
         paused: args.paused,
     };
-    change_all(scope, &names(&args.what)?, wish, &args.dry_run).await
+    change_all(scope, &names(&args.what)?, action, &args.dry_run).await
 }
 
 /// `kvmctl restart`.
 pub async fn restart(scope: &Scope, args: &Restart) -> Result<(), Failure> {
     let grace = grace_of_restart(args)?;
-    let wish = Wish::Restart { grace };
-    change_all(scope, &names(&args.what)?, wish, &args.dry_run).await
+    let action = MachineAction::Restart { grace };
+    change_all(scope, &names(&args.what)?, action, &args.dry_run).await
 }
 
 /// How long the guest gets when its machine is restarted by force: the agent judges it.
@@ -111,13 +111,13 @@ fn grace_of_restart(args: &Restart) -> Result<Option<i64>, Failure> {
 pub async fn change_all(
     scope: &Scope,
     names: &[String],
-    wish: Wish,
+    action: MachineAction,
     dry_run: &DryRun,
 ) -> Result<(), Failure> {
     let mut client = Client::new(scope)?;
     let mut misses = Misses::default();
     for name in names {
-        misses.take(change(&mut client, scope, (name, dry_run), wish).await)?;
+        misses.take(change(&mut client, scope, (name, dry_run), action).await)?;
     }
     misses.end()
 }
@@ -126,7 +126,7 @@ async fn change(
     client: &mut Client,
     scope: &Scope,
     (name, dry_run): (&str, &DryRun),
-    wish: Wish,
+    action: MachineAction,
 ) -> Result<(), Failure> {
     let machine = Some(VirtualMachineName {
         namespace: scope.namespace().to_owned(),
@@ -134,19 +134,19 @@ async fn change(
         dry_run: dry_run.is_on,
     });
     let machines = client.machines();
-    let changed = match wish {
-        Wish::Start { paused } => {
+    let changed = match action {
+        MachineAction::Start { paused } => {
             let request = StartVirtualMachineRequest { machine, paused };
             machines.start_virtual_machine(request).await
         }
-        Wish::Stop { grace } => {
+        MachineAction::Stop { grace } => {
             let request = StopVirtualMachineRequest {
                 machine,
                 grace_period_seconds: grace,
             };
             machines.stop_virtual_machine(request).await
         }
-        Wish::Restart { grace } => {
+        MachineAction::Restart { grace } => {
             let request = RestartVirtualMachineRequest {
                 machine,
                 grace_period_seconds: grace,
@@ -155,8 +155,11 @@ async fn change(
         }
     };
     changed.map_err(|status| Failure::of_status(&status, KIND, name, client.address()))?;
-    let dry = dry_run.said();
-    print_line(&format!("VM {name} was scheduled to {}{dry}", wish.name()))
+    let dry = dry_run.suffix();
+    print_line(&format!(
+        "VM {name} was scheduled to {}{dry}",
+        action.name()
+    ))
 }
 
 /// Whether there is a machine of this name. An older agent has none.
@@ -180,7 +183,7 @@ pub async fn exists(client: &mut Client, scope: &Scope, name: &str) -> Result<bo
 
 #[cfg(test)]
 mod tests {
-    use agent_objects::{Kinds, MachineWish, change_state};
+    use agent_objects::{Kinds, MachineRequest, change_state};
     use clap::Parser;
     use serde_json::json;
 
@@ -231,7 +234,7 @@ mod tests {
             };
             match grace_of_restart(&args) {
                 Err(failure) => failure.to_string(),
-                Ok(grace) => change_state(&machine, None, MachineWish::Restart { grace })
+                Ok(grace) => change_state(&machine, None, MachineRequest::Restart { grace })
                     .unwrap_err()
                     .to_string(),
             }

@@ -20,7 +20,7 @@ pub async fn cordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     let response = response.map_err(|status| refusal(&client, &status))?;
     let node = response.into_inner();
     let name = full_name(node.maintenance.as_ref());
-    let done = said("cordoned", node.changed, &args.dry_run);
+    let done = outcome_text("cordoned", node.changed, &args.dry_run);
     print_line(&format!("{name} {done}"))
 }
 
@@ -38,14 +38,14 @@ pub async fn uncordon(scope: &Scope, args: &Cordon) -> Result<(), Failure> {
     if node.changed && !args.dry_run.is_on {
         note("guests that are being stopped still end; `kvmctl get vmi -A` shows them");
     }
-    let done = said("uncordoned", node.changed, &args.dry_run);
+    let done = outcome_text("uncordoned", node.changed, &args.dry_run);
     print_line(&format!("{name} {done}"))
 }
 
-/// In kubectl's words.
-pub fn said(done: &str, is_new: bool, dry_run: &DryRun) -> String {
+/// The outcome in kubectl's words.
+pub fn outcome_text(done: &str, is_new: bool, dry_run: &DryRun) -> String {
     let already = if is_new { "" } else { "already " };
-    format!("{already}{done}{}", dry_run.said())
+    format!("{already}{done}{}", dry_run.suffix())
 }
 
 /// The name that was typed, with or without its type.

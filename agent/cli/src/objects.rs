@@ -443,7 +443,7 @@ pub async fn scale(scope: &Scope, args: &Scale) -> Result<(), Failure> {
         });
         if misses.take(scaled)?.is_some() {
             let kind = target.kind.full_name(&Value::Null);
-            print_line(&format!("{kind}/{name} scaled{}", args.dry_run.said()))?;
+            print_line(&format!("{kind}/{name} scaled{}", args.dry_run.suffix()))?;
         }
     }
     misses.end()

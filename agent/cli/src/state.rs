@@ -95,7 +95,7 @@ pub fn ended(vmi: &VirtualMachineInstance, option: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use agent_objects::{Kinds, MachineWish, change_state};
+    use agent_objects::{Kinds, MachineRequest, change_state};
     use proto_node::object::VMI_KIND;
     use serde_json::json;
 
@@ -171,8 +171,8 @@ mod tests {
             });
             let read = |value| Kinds::this_release().read(value).unwrap().1;
             let (machine, vmi) = (read(machine), read(vmi));
-            let wish = MachineWish::Start { paused: false };
-            let is_started = change_state(&machine, Some(&vmi), wish).is_ok();
+            let request = MachineRequest::Start { paused: false };
+            let is_started = change_state(&machine, Some(&vmi), request).is_ok();
             let way = way_to_start(strategy, "web", " -n team");
             let proposes = way.contains("`kvmctl start vm web -n team`");
             assert_eq!(proposes, is_started, "{strategy}: {way}");

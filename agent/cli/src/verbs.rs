@@ -50,19 +50,19 @@ pub async fn stop(scope: &Scope, args: Stop) -> Result<(), Failure> {
     let verb = Verb::Stop {
         grace_period_seconds,
     };
-    let wish = machines::Wish::Stop {
+    let change = machines::MachineAction::Stop {
         grace: grace_period_seconds,
     };
     let dry_run = &args.dry_run;
     if let Some(names) = machines::typed_names(&args.what)? {
-        return machines::change_all(scope, &names, wish, dry_run).await;
+        return machines::change_all(scope, &names, change, dry_run).await;
     }
     // A name alone means the machine of that name, as virtctl has it, and else the VMI.
     if let [name] = args.what.as_slice()
         && !name.contains('/')
         && machines::exists(&mut Client::new(scope)?, scope, name).await?
     {
-        return machines::change_all(scope, std::slice::from_ref(name), wish, dry_run).await;
+        return machines::change_all(scope, std::slice::from_ref(name), change, dry_run).await;
     }
     let guests = GuestVerb {
         what: args.what,
@@ -105,7 +105,7 @@ async fn send_verb(
             },
         );
     }
-    let dry = args.dry_run.said();
+    let dry = args.dry_run.suffix();
     print_line(&format!("VMI {name} was scheduled to {}{dry}", verb.name()))
 }
 

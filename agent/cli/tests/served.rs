@@ -50,11 +50,11 @@ impl Served {
     }
 
     /// What of it is not among our causes.
-    fn unsaid(&self, ours: &[Cause]) -> Vec<String> {
-        let mut unsaid = Vec::new();
+    fn missing(&self, ours: &[Cause]) -> Vec<String> {
+        let mut missing = Vec::new();
         let mut want = |is_said: bool, what: &str| {
             if !is_said {
-                unsaid.push(what.to_owned());
+                missing.push(what.to_owned());
             }
         };
         let begins = |text: &str| ours.iter().any(|it| it.message.starts_with(text));
@@ -82,7 +82,7 @@ impl Served {
             let is_same = |it: &Cause| it.message == wanted && is_at(it);
             want(ours.iter().any(is_same), &cause.message);
         }
-        unsaid
+        missing
     }
 }
 
@@ -99,11 +99,11 @@ fn what_a_cluster_refuses_is_refused_for_the_same_reason() {
         let Judged {
             verdict, causes, ..
         } = &judged[&index];
-        let unsaid = served.unsaid(causes);
-        if (verdict == "refused") == served.is_taken() || !unsaid.is_empty() {
+        let missing = served.missing(causes);
+        if (verdict == "refused") == served.is_taken() || !missing.is_empty() {
             let object = &served.object;
             wrong.push(format!(
-                "{object}\nunsaid: {unsaid:?}\nhere: {verdict} {causes:?}\n"
+                "{object}\nunsaid: {missing:?}\nhere: {verdict} {causes:?}\n"
             ));
         }
         refused += usize::from(!served.is_taken());

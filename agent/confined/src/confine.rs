@@ -41,7 +41,7 @@ pub fn confine(bounds: Bounds) -> io::Result<()> {
 /// # Errors
 /// As [`confine`].
 pub fn confine_with(bounds: Bounds, calls: &[libc::c_long]) -> io::Result<()> {
-    leave_everything()?;
+    isolate()?;
     // A change of user resets it, so after that.
     set_pdeathsig(Signal::SIGKILL)?;
     limit(Resource::RLIMIT_AS, bounds.address_space_bytes)?;
@@ -53,7 +53,7 @@ pub fn confine_with(bounds: Bounds, calls: &[libc::c_long]) -> io::Result<()> {
     allow_only(FILES.iter().chain(calls))
 }
 
-fn leave_everything() -> io::Result<()> {
+fn isolate() -> io::Result<()> {
     set_dumpable(false)?;
     limit(Resource::RLIMIT_CORE, 0)?;
     let namespaces = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
@@ -70,7 +70,7 @@ fn leave_everything() -> io::Result<()> {
 /// # Errors
 /// As [`confine`].
 pub fn confine_server() -> io::Result<()> {
-    leave_everything()?;
+    isolate()?;
     // A change of user resets it, so after that.
     set_pdeathsig(Signal::SIGKILL)?;
     limit(Resource::RLIMIT_AS, SERVER_BYTES)?;

@@ -7,17 +7,17 @@
 
 #![forbid(unsafe_code)]
 
+mod event;
 mod namespace;
 mod patch;
 mod queue;
 mod replica_set;
-mod said;
 mod store;
 pub mod virtual_machine;
 
+pub use event::ControllerEvent;
 pub use namespace::Namespaces;
 pub use queue::WorkQueue;
 pub use replica_set::{Memory, Outcome, ReplicaSets, View, decide};
-pub use said::Said;
 pub use store::{Change, ChangeKind, Listed, ObjectStore, StoreError};
 pub use virtual_machine::VirtualMachines;

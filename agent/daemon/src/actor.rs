@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use agent_domain::Vmi;
 use agent_host::{Host, Look, Wake};
 use agent_plan::{
-    Action, Completed, Deletion, GuestClaim, ImageNews, Millis, Observation, Observed, PciDemand,
+    Action, Completed, Deletion, GuestClaim, ImageEvent, Millis, Observation, Observed, PciDemand,
     Phase, Plan, PlanEvent, Record, Reservation, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
@@ -136,7 +136,7 @@ impl<H: Host> Actor<H> {
     /// Looks once and does what the plan says.
     async fn round(&mut self) -> Result<Next, WriteError> {
         let Some((target, object)) = self.object()? else {
-            self.agent.host.forget(&self.uid);
+            self.agent.host.drop_vmi_state(&self.uid);
             self.agent.release_reservation(&self.uid);
             return Ok(Next::Never);
         };
@@ -152,7 +152,7 @@ impl<H: Host> Actor<H> {
         self.start
             .begin_round(&self.agent.traces, &metadata, &record);
         let ended = self.end_operation(&mut record, now).await;
-        wanted.closed = self.agent.node.keeper.closed(&self.agent.node.name);
+        wanted.closed = self.agent.node.maintenance.closed(&self.agent.node.name);
         wanted.reservation = self.reservation(&record, wanted.closed.is_some());
         let given = self.address(&mut record, now)?;
         if let Given::Waits(why) = &given {
@@ -171,7 +171,7 @@ impl<H: Host> Actor<H> {
         let begun = self.start.mark();
         let mut planned = plan(&wanted, &record, &observed, now);
         self.start.note("plan", begun);
-        let before = news.iter().map(ImageNews::event).chain(ended);
+        let before = news.iter().map(ImageEvent::event).chain(ended);
         planned.events.splice(..0, before);
         self.note_adoption(&record, &observed, &mut planned);
         self.have_tasks_follow(&wanted, &mut planned, &observed);
@@ -267,7 +267,7 @@ impl<H: Host> Actor<H> {
             let now = clock::follow(&mut current, &self.agent.node.facts.boot_id);
             let (mut after, said) = complete(&current, action, &outcome, now);
             let news = self.agent.host.work(&self.uid).images;
-            let events: Vec<_> = news.iter().map(ImageNews::event).chain(said).collect();
+            let events: Vec<_> = news.iter().map(ImageEvent::event).chain(said).collect();
             if after.is_ahead_of(&record) || !events.is_empty() {
                 self.store(target, (&mut after, &events), None, now)?;
                 record = after;

@@ -79,8 +79,8 @@ impl Actors {
         wake
     }
 
-    /// Forgets the actor of a VMI.
-    pub(crate) fn leave(&self, uid: &str) {
+    /// Removes the actor of a VMI.
+    pub(crate) fn remove(&self, uid: &str) {
         locked(&self.wakes).remove(uid);
     }
 

@@ -13,9 +13,9 @@ use crate::actors::Actors;
 use crate::control_plane::Placements;
 use crate::control_plane::known::ControlPlanes;
 use crate::guests::Guests;
-use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::node::Node;
+use crate::node_maintenance::NodeMaintenance;
 use crate::node_service::NodeService;
 use crate::objects::Objects;
 use crate::secrets::Secrets;
@@ -45,8 +45,8 @@ impl<H: Host> Agent<H> {
         known_paths: KnownPaths,
     ) -> Result<Arc<Self>, StoreError> {
         let metrics = Arc::new(Metrics::new());
-        let keeper = Keeper::new(ledger.maintenance()?);
-        let node = Arc::new(Node::new(caps, facts, rules, known_paths, keeper));
+        let maintenance = NodeMaintenance::new(ledger.maintenance()?);
+        let node = Arc::new(Node::new(caps, facts, rules, known_paths, maintenance));
         let store = Store::new((ledger, secrets), node.name.clone(), Arc::clone(&metrics))?;
         let actors = Arc::<Actors>::default();
         let control_planes = Arc::<ControlPlanes>::default();

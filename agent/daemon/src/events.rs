@@ -81,19 +81,19 @@ impl EventLog {
         let event = match transaction.object(&key)? {
             Some(row) => repeated(object::event(&row)?, now),
             None => {
-                self.make_room_of_one(transaction, about.uid)?;
-                self.make_room(transaction, now)?;
+                self.remove_oldest_of(transaction, about.uid)?;
+                self.remove_surplus(transaction, now)?;
                 self.note(about.uid, key.clone(), now);
                 new_event(about, said, &key, now)
             }
         };
-        // Making room took versions of its own.
+        // The removals took versions of its own.
         let version = transaction.next_version();
         transaction.put(&key, object::event_row(event, version))?;
         Ok(())
     }
 
-    fn make_room_of_one(
+    fn remove_oldest_of(
         &mut self,
         transaction: &mut Transaction<'_>,
         uid: &str,
@@ -113,7 +113,7 @@ impl EventLog {
     }
 
     /// Removes what is too old, and the oldest where there are too many.
-    fn make_room(
+    fn remove_surplus(
         &mut self,
         transaction: &mut Transaction<'_>,
         now: Timestamp,

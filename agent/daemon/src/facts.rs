@@ -186,7 +186,7 @@ fn registries(config: &Config) -> RegistrySettings {
 }
 
 /// Says at start-up what will not work on this node, and what to do about it.
-pub(crate) fn warn_of_lacks(config: &Config, facts: &NodeFacts) {
+pub(crate) fn warn_of_missing(config: &Config, facts: &NodeFacts) {
     match &facts.kvm {
         Err(why) => {
             tracing::warn!(

@@ -51,8 +51,8 @@ impl<H: Host> Guests<H> {
 }
 
 impl<H: Host> GuestStreams for Guests<H> {
-    async fn run_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
-        self.carry_out_verb(tell).await
+    async fn run_verb(&self, request: GuestVerb) -> Result<VerbResult, ApiError> {
+        self.carry_out_verb(request).await
     }
 
     async fn attach(&self, attach: Attach) -> Result<Attached, ApiError> {

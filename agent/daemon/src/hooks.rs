@@ -189,7 +189,7 @@ async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
         let request = ShutdownRequest {
             vmi: Some(object.clone()),
         };
-        let told = match &hook {
+        let called = match &hook {
             Hook::Program(program) => {
                 let input = to_json(&request).to_string();
                 ask(settings, program, HookPoint::Shutdown, &input)
@@ -204,8 +204,8 @@ async fn shutdown(settings: &Hooks, object: &VirtualMachineInstance) {
                     .map_err(|status| status.message().to_owned())
             }
         };
-        if let Err(why) = told {
-            warn!("{}", says(hook.path(), &why));
+        if let Err(why) = called {
+            warn!("{}", message_of(hook.path(), &why));
         }
     }
 }
@@ -233,7 +233,7 @@ async fn hooks(settings: &Hooks) -> Result<Vec<Hook>, Failure> {
 
 /// Applies the failure policy to a hook that failed.
 fn fail(settings: &Hooks, hook: &Path, why: &str) -> Result<(), Failure> {
-    let message = says(hook, why);
+    let message = message_of(hook, why);
     match settings.failure_policy {
         FailurePolicy::Fail => Err(failed(message)),
         FailurePolicy::Ignore => {
@@ -243,7 +243,7 @@ fn fail(settings: &Hooks, hook: &Path, why: &str) -> Result<(), Failure> {
     }
 }
 
-fn says(hook: &Path, why: &str) -> String {
+fn message_of(hook: &Path, why: &str) -> String {
     format!("hook {}: {why}", hook.display())
 }
 

@@ -8,7 +8,7 @@ use agent_plan::{CapacityRules, Timestamp};
 
 use crate::clock;
 use crate::config::Hooks;
-use crate::keeper::Keeper;
+use crate::node_maintenance::NodeMaintenance;
 use crate::reservations::Reservations;
 
 /// What tasks know of the node that they run on.
@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) facts: NodeFacts,
     pub(crate) started_at: Timestamp,
     pub(crate) reservations: Reservations,
-    pub(crate) keeper: Keeper,
+    pub(crate) maintenance: NodeMaintenance,
     caps: RwLock<(NodeCaps, FirmwareFinder)>,
     hooks: RwLock<Hooks>,
 }
@@ -32,7 +32,7 @@ impl Node {
         facts: NodeFacts,
         rules: CapacityRules,
         known_paths: KnownPaths,
-        keeper: Keeper,
+        maintenance: NodeMaintenance,
     ) -> Self {
         let name = caps.node_name.clone();
         Self {
@@ -41,7 +41,7 @@ impl Node {
             reservations: Reservations::new(name.clone(), &facts, rules),
             facts,
             name,
-            keeper,
+            maintenance,
             caps: RwLock::new((caps, firmware)),
             hooks: RwLock::new(Hooks::default()),
         }

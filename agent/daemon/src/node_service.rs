@@ -104,7 +104,7 @@ impl<H: Host> NodeView for NodeService<H> {
     }
 
     fn is_unschedulable(&self) -> bool {
-        self.node.keeper.closed(&self.node.name).is_some()
+        self.node.maintenance.closed(&self.node.name).is_some()
     }
 
     fn count_call(&self, call: &AnsweredCall) {
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn guests_are_counted_by_the_release_that_runs_them() {
         let releases = ["0.2.0", "0.1.0", "0.2.0"].map(str::to_owned).to_vec();
-        let told: Vec<(String, u32)> = counted(releases)
+        let counts: Vec<(String, u32)> = counted(releases)
             .into_iter()
             .map(|release| (release.version, release.guests))
             .collect();
-        assert_eq!(told, [("0.1.0".to_owned(), 1), ("0.2.0".to_owned(), 2)]);
+        assert_eq!(counts, [("0.1.0".to_owned(), 1), ("0.2.0".to_owned(), 2)]);
     }
 }

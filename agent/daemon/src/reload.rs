@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use crate::config::{Config, Shutdown};
 use crate::connector::connector;
-use crate::doors::DoorKeeper;
+use crate::listeners::ReloadableListeners;
 use crate::logging::LevelSwitch;
 use crate::node_service::NodeService;
 use crate::{facts, traces, watchdog};
@@ -22,7 +22,7 @@ pub(crate) struct Reloader {
     agent: Arc<Agent<LinuxHost>>,
     node: NodeService<LinuxHost>,
     level: LevelSwitch,
-    doors: DoorKeeper,
+    listeners: ReloadableListeners,
     /// As it was at the start, with what was changed since.
     present: Config,
 }
@@ -31,14 +31,14 @@ impl Reloader {
     pub(crate) fn new(
         (agent, node): (Arc<Agent<LinuxHost>>, NodeService<LinuxHost>),
         level: LevelSwitch,
-        doors: DoorKeeper,
+        listeners: ReloadableListeners,
         present: Config,
     ) -> Self {
         Self {
             agent,
             node,
             level,
-            doors,
+            listeners,
             present,
         }
     }
@@ -50,7 +50,7 @@ impl Reloader {
 
     /// Reads the file again.
     pub(crate) fn reload(&mut self) {
-        watchdog::tell(&[NotifyState::Reloading]);
+        watchdog::notify(&[NotifyState::Reloading]);
         match self.next() {
             Ok((next, waiting)) => self.take(next, &waiting),
             Err(error) => {
@@ -58,7 +58,7 @@ impl Reloader {
                 self.agent.metrics.reloaded(false);
             }
         }
-        watchdog::tell(&[NotifyState::Ready]);
+        watchdog::notify(&[NotifyState::Ready]);
     }
 
     /// What the file says now, as far as it can change while the agent runs, and what has to wait.
@@ -69,7 +69,7 @@ impl Reloader {
         let connector = connector(self.agent.host.dialer());
         let spans = traces::configured(&next, connector, of_node)?;
         // Files of certificates may be wrong where the configuration is not.
-        self.doors.change(&next)?;
+        self.listeners.change(&next)?;
         self.level.set(&next)?;
         self.agent.traces.replace(spans);
         Ok((next, waiting))
@@ -90,7 +90,7 @@ impl Reloader {
             self.agent.actors.wake(&uid);
         }
         self.node.publish();
-        facts::warn_of_lacks(&next, &self.agent.node.facts);
+        facts::warn_of_missing(&next, &self.agent.node.facts);
         info!(file = %next.origin.display(), "the configuration was read again");
         if !waiting.is_empty() {
             warn!(

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_domain::Vmi;
 use agent_host::{NodeFacts, huge_pages};
 use agent_plan::{
-    Capacity, CapacityRules, Claim, CpuGrant, CpuLayout, DedicatedCpus, GuestClaim, NodeHas,
+    Capacity, CapacityRules, Claim, CpuGrant, CpuLayout, DedicatedCpus, GuestClaim, NodeInventory,
     Reservation, Timestamp, Used, misplaced, reservation_of, uids_that_fit, used,
 };
 use tracing::warn;
@@ -27,7 +27,7 @@ pub(crate) struct Reservations {
 /// Capacity of the node, the part of it for guests, and the sum of their reservations.
 #[derive(Debug)]
 pub(crate) struct CapacityFigures {
-    pub(crate) has: NodeHas,
+    pub(crate) has: NodeInventory,
     pub(crate) allocatable: Capacity,
     pub(crate) used: Used,
     /// Who has CPUs for itself, by uid.
@@ -158,8 +158,8 @@ impl Reservations {
 }
 
 impl CapacityLedger {
-    fn has(&self, pools: Pools) -> NodeHas {
-        NodeHas {
+    fn has(&self, pools: Pools) -> NodeInventory {
+        NodeInventory {
             memory_bytes: self.memory_bytes,
             cpus: self.cpus,
             layout: self.layout.clone(),

@@ -25,7 +25,7 @@ use crate::node_service::NodeService;
 use crate::objects::Objects;
 use crate::reload::Reloader;
 use crate::secrets::Secrets;
-use crate::{doors, facts, lock, metrics, paths, traces, watchdog};
+use crate::{facts, listeners, lock, metrics, paths, traces, watchdog};
 
 /// How long actors may take to finish their current step after SIGTERM.
 const FINISH: Duration = Duration::from_secs(10);
@@ -40,10 +40,10 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
     if let Err(error) = facts::keep_network6(&config) {
         warn!(%error, "the network of guests' IPv6 addresses is not kept");
     }
-    facts::warn_of_lacks(&config, &facts);
+    facts::warn_of_missing(&config, &facts);
     go_before_guests();
     let agent = open(&config, facts).await?;
-    let (doors, keeper) = doors::open(&config, agent.host.dialer()).await?;
+    let (listeners, reloadable) = listeners::open(&config, agent.host.dialer()).await?;
     let endpoint = bind_metrics(&config, agent.host.dialer()).await?;
     let mut ends = Ends::new()?;
     let node = agent.node_service();
@@ -60,7 +60,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         guests: agent.guests(),
         node: node.clone(),
     };
-    let mut service = tokio::spawn(serve(services, doors, stopped(agent.actors.stopping())));
+    let mut service = tokio::spawn(serve(services, listeners, stopped(agent.actors.stopping())));
     let scrapes = endpoint.map(|endpoint| {
         let shutdown = stopped(agent.actors.stopping());
         tokio::spawn(metrics::http::serve(node.clone(), endpoint, shutdown))
@@ -73,8 +73,13 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         control_plane.map(|client| tokio::spawn(client.run(stopped(agent.actors.stopping()))));
     let fed = Arc::clone(&agent);
     let watchdog = tokio::spawn(watchdog::feed(move || fed.store.ledger().version().is_ok()));
-    tell_ready(&agent.node.name, adopted, &config.socket);
-    let mut reloader = Reloader::new((Arc::clone(&agent), node.clone()), level, keeper, config);
+    notify_ready(&agent.node.name, adopted, &config.socket);
+    let mut reloader = Reloader::new(
+        (Arc::clone(&agent), node.clone()),
+        level,
+        reloadable,
+        config,
+    );
     let served = tokio::select! {
         ended = &mut service => Some(ended),
         () = ends.wait(|| reloader.reload()) => None,
@@ -84,7 +89,7 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         node.end_with_node(longest).await;
     }
     info!("ending; guests run on");
-    watchdog::tell(&[NotifyState::Stopping]);
+    watchdog::notify(&[NotifyState::Stopping]);
     watchdog.abort();
     agent.actors.stop();
     let tasks = [source].into_iter().chain(keepers);
@@ -99,12 +104,12 @@ pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()
         .context("the service failed")
 }
 
-/// Says that everything is served, and how many VMIs there were at the start.
-fn tell_ready(node_name: &str, adopted: usize, socket: &Path) {
+/// Reports to the log and to the service manager that everything is served, and how many VMIs there were at the start.
+fn notify_ready(node_name: &str, adopted: usize, socket: &Path) {
     let socket = socket.display();
     let status = format!("{adopted} VirtualMachineInstances at start; serving {socket}");
     info!(node = node_name, vmis = adopted, %socket, "ready");
-    watchdog::tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    watchdog::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Waits for what is under way, for a while.

@@ -6,7 +6,7 @@ mod seen;
 
 pub(crate) use self::guest::os as guest_os;
 use agent_domain::{Attachment, Interface, Vmi};
-use agent_plan::{OperationTold, Phase, Record};
+use agent_plan::{Phase, Record, ReportedOperation};
 use proto_node::vmi::{
     Condition, CpuTopology, InterfaceStatus, Machine, MemoryStatus, OperationStatus,
     PhaseTransitionTimestamp, VirtualMachineInstanceStatus, VolumeStatus,
@@ -41,11 +41,11 @@ pub(crate) fn project(
     }
     if let Some(vmi) = vmi {
         describe(&mut status, vmi, record);
-        pod::tell(&mut status, vmi, record);
+        pod::add(&mut status, vmi, record);
         if let Some(guest) = &record.report.guest {
-            guest::tell(&mut status, vmi, guest);
+            guest::add(&mut status, vmi, guest);
         }
-        seen::tell(&mut status, vmi, record);
+        seen::add(&mut status, vmi, record);
         put_primary_first(&mut status, vmi);
     }
     status
@@ -60,14 +60,18 @@ fn put_primary_first(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi) {
     }
 }
 
-fn operation(told: &OperationTold) -> OperationStatus {
+fn operation(reported: &ReportedOperation) -> OperationStatus {
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    let progress = &told.progress;
+    let progress = &reported.progress;
     OperationStatus {
-        reason: told.reason.clone(),
+        reason: reported.reason.clone(),
         message: progress.what.clone(),
-        state: String::from(if told.unknown { "Unknown" } else { "Running" }),
-        start_time: rfc3339(told.since),
+        state: String::from(if reported.unknown {
+            "Unknown"
+        } else {
+            "Running"
+        }),
+        start_time: rfc3339(reported.since),
         done_bytes: bytes(progress.done_bytes),
         total_bytes: bytes(progress.total_bytes),
         bytes_per_second: bytes(progress.bytes_per_second),

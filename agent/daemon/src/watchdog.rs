@@ -5,8 +5,8 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tracing::{debug, warn};
 
-/// Tells the service manager, when there is one.
-pub(crate) fn tell(states: &[NotifyState<'_>]) {
+/// Sends states to the service manager, when there is one.
+pub(crate) fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         warn!(%error, "the service manager cannot be notified");
     }
@@ -22,7 +22,7 @@ pub(crate) async fn feed(alive: impl Fn() -> bool) {
     debug!(every = ?half, "feeding the watchdog");
     loop {
         if alive() {
-            tell(&[NotifyState::Watchdog]);
+            notify(&[NotifyState::Watchdog]);
         }
         tokio::time::sleep(half).await;
     }

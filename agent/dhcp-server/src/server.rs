@@ -89,7 +89,7 @@ struct ServedGuest {
     vmm: OwnedFd,
     v4: UdpSocket,
     v6: Option<Sockets6>,
-    patience: Patience,
+    patience: RateLimit,
     /// Where in the file of counts it is.
     place: Option<u32>,
     dropped: Dropped,
@@ -130,14 +130,14 @@ impl Server {
         };
         for event in events.iter().take(count) {
             match event.data() {
-                ORDERS if !self.heed()? => return Ok(false),
+                ORDERS if !self.carry_out_order()? => return Ok(false),
                 ORDERS => {}
                 number => {
                     let (number, source) =
                         (number >> SOURCE_BITS, number & ((1 << SOURCE_BITS) - 1));
                     match (source, self.guests.get_mut(&number)) {
-                        (VMM, _) => self.leave(number)?,
-                        (_, Some(served)) => served.hear(source, &self.counts)?,
+                        (VMM, _) => self.remove_guest(number)?,
+                        (_, Some(served)) => served.answer_requests(source, &self.counts)?,
                         (_, None) => {}
                     }
                 }
@@ -151,18 +151,18 @@ impl Server {
     }
 
     /// Carries an order out. False when there will be no more.
-    fn heed(&mut self) -> io::Result<bool> {
+    fn carry_out_order(&mut self) -> io::Result<bool> {
         let (order, descriptors) = match receive_message(&self.orders)? {
             Received::Message(order, descriptors) => (order, descriptors),
             Received::Nothing => return Ok(true),
             Received::End => return Ok(false),
         };
         match order {
-            Order::Leave { id } => self.leave_named(&id)?,
+            Order::Leave { id } => self.remove_named(&id)?,
             Order::Serve {
                 id, place, guest, ..
             } => {
-                self.leave_named(&id)?;
+                self.remove_named(&id)?;
                 self.add(id, (*guest, place), descriptors)?;
             }
         }
@@ -202,7 +202,7 @@ impl Server {
             vmm,
             v4: UdpSocket::from(v4),
             v6,
-            patience: Patience::new(Instant::now()),
+            patience: RateLimit::new(Instant::now()),
             place,
             dropped: Dropped::default(),
         };
@@ -213,15 +213,15 @@ impl Server {
         Ok(())
     }
 
-    fn leave_named(&mut self, id: &str) -> io::Result<()> {
+    fn remove_named(&mut self, id: &str) -> io::Result<()> {
         let named = self.guests.iter().find(|(_, served)| served.id == id);
         named
             .map(|(number, _)| *number)
-            .map_or(Ok(()), |number| self.leave(number))
+            .map_or(Ok(()), |number| self.remove_guest(number))
     }
 
     /// Closes what a guest's is. The agent may have a copy of a descriptor, so it is removed from epoll as well.
-    fn leave(&mut self, number: u64) -> io::Result<()> {
+    fn remove_guest(&mut self, number: u64) -> io::Result<()> {
         if let Some(served) = self.guests.remove(&number) {
             self.epoll.delete(&served.vmm)?;
             self.epoll.delete(&served.v4)?;
@@ -236,7 +236,7 @@ impl Server {
 
 impl ServedGuest {
     /// Answers what came to one of its sockets, and counts what was dropped of it.
-    fn hear(&mut self, source: u64, counts: &OwnedFd) -> io::Result<()> {
+    fn answer_requests(&mut self, source: u64, counts: &OwnedFd) -> io::Result<()> {
         let before = self.dropped;
         match source {
             V4 => self.answer(),
@@ -335,12 +335,12 @@ impl ServedGuest {
 
 /// How many requests of a guest are still answered.
 #[derive(Debug)]
-struct Patience {
+struct RateLimit {
     left: u32,
     since: Instant,
 }
 
-impl Patience {
+impl RateLimit {
     fn new(now: Instant) -> Self {
         Self {
             left: BURST,
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn a_guest_that_asks_too_often_is_heard_now_and_then() {
         let start = Instant::now();
-        let mut patience = Patience::new(start);
+        let mut patience = RateLimit::new(start);
         let mut heard = |at: u64| {
             let at = start + Duration::from_secs(at);
             (0..100).filter(|_| patience.allows(at)).count()

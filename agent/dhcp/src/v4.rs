@@ -163,15 +163,15 @@ fn write(asked: &Asked<'_>, kind: u8, lease: &Lease4, guest: &Guest) -> Vec<u8> 
     // The server's name and the boot file's: both are options here.
     bytes.resize(FIXED_BYTES - COOKIE.len(), 0);
     bytes.extend(COOKIE);
-    let room = room(asked.options) - FIXED_BYTES;
+    let room = max_message_bytes(asked.options) - FIXED_BYTES;
     bytes.extend(write_options(asked, kind, room, (lease, guest)));
     bytes
 }
 
 /// The longest message that the client takes.
-fn room(options: &[u8]) -> usize {
-    let said = find(options, options::MAX_MESSAGE).and_then(|value| value.try_into().ok());
-    said.map_or(USUAL_BYTES, |bytes| {
+fn max_message_bytes(options: &[u8]) -> usize {
+    let option = find(options, options::MAX_MESSAGE).and_then(|value| value.try_into().ok());
+    option.map_or(USUAL_BYTES, |bytes| {
         usize::from(u16::from_be_bytes(bytes))
             .saturating_sub(28)
             .clamp(USUAL_BYTES, MAX_BYTES)

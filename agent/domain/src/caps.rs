@@ -27,12 +27,12 @@ pub struct NodeCaps {
     /// Refuse devices that would be substituted (`deviceSubstitution: Refuse`).
     pub refuse_substitution: bool,
     /// Firmware that the node lacks.
-    pub firmware: FirmwareLacks,
+    pub firmware: MissingFirmware,
 }
 
 /// Firmware that a node lacks; `None`: it is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FirmwareLacks {
+pub struct MissingFirmware {
     /// The image of a BIOS (SeaBIOS).
     pub bios: Option<Lack>,
     /// UEFI, with a template of its variables.

@@ -40,7 +40,7 @@ pub use admit::{
     judge_virtual_machine, judge_vmi,
 };
 pub use backoff::back_off;
-pub use caps::{FirmwareLacks, Lack, NodeCaps};
+pub use caps::{Lack, MissingFirmware, NodeCaps};
 pub use change::ChangeKind;
 pub use cloud_init::{
     CloudInit, CloudInitData, CloudInitKind, DataKind, DataVolume, DataVolumeSource, MetadataField,

@@ -69,7 +69,7 @@ pub(crate) fn restore(cards: &[Card]) -> io::Result<Option<Restored>> {
     }
     if !difference.is_whole() {
         let runs = |tap: &str| cards.iter().any(|card| card.tap == tap);
-        addresses::forget(&netfilter, (&mut batch, TABLE), |tap| !runs(tap))?;
+        addresses::remove(&netfilter, (&mut batch, TABLE), |tap| !runs(tap))?;
     }
     netfilter.commit(batch)?;
     Ok(Restored::of(&table, &difference))
@@ -93,7 +93,7 @@ pub(crate) fn change(cards: &[Card], is_there: bool) -> io::Result<()> {
             batch.delete_elements((Family::Bridge, TABLE), set.name, &set.elements);
         }
         let is_of_them = |tap: &str| cards.iter().any(|card| card.tap == tap);
-        addresses::forget(&netfilter, (&mut batch, TABLE), is_of_them)?;
+        addresses::remove(&netfilter, (&mut batch, TABLE), is_of_them)?;
     }
     netfilter.commit(batch)
 }
@@ -196,7 +196,7 @@ fn from_guest() -> Vec<Rule> {
     rules
 }
 
-/// The first fragment of a packet tells what it is. One of a message about neighbours or routers (RFC 6980), of a datagram that may
+/// The type of a packet is in its first fragment. One of a message about neighbours or routers (RFC 6980), of a datagram that may
 /// be a server's, or with extension headers that hide what follows (RFC 7112), does not pass; others go on.
 fn fragments() -> Vec<Rule> {
     let is_first_of = |protocol: u8| Rule::new().network(FRAGMENTED, Is, &[protocol]);

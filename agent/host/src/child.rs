@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub(crate) use become_vmm::GO_ON;
+pub(crate) use become_vmm::CONTINUE;
 pub(crate) use convert_image::{Reply, Request, SUBCOMMAND as CONVERT_IMAGE, Task};
 pub(crate) use launch_arguments::LaunchArguments;
 pub(crate) use launch_vmm::Launched;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_domain::{ContainerDisk, ContainerImage, Namespace, PullPolicy, RegistryImage, tame};
-use agent_plan::{Failure, FailureClass, ImageNews, Millis};
+use agent_plan::{Failure, FailureClass, ImageEvent, Millis};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -34,7 +34,7 @@ use crate::work::Work;
 pub(crate) use import::Importer;
 use import::{Imported, Pull, Source, key};
 use names::Names;
-use progress::Teller;
+use progress::ProgressReporter;
 pub use progress::{ImportProgress, ImportStage};
 pub use stored::{RemoveImageError, StoreUsage, StoredImage};
 pub(crate) use turns::MakingTurns;
@@ -131,7 +131,7 @@ pub(crate) struct OpenedDisk {
     pub(crate) was_present: bool,
 }
 
-/// A wait for a disk, as its VMI's events tell it.
+/// A wait for a disk, for the events of its VMI.
 struct Wait {
     since: Instant,
     /// A pull goes on for it.
@@ -153,7 +153,7 @@ impl Wait {
         }
         self.pulls = true;
         let image = wanted.disk.name.clone();
-        wanted.work.tell_image(ImageNews::Pulling { image });
+        wanted.work.report_image(ImageEvent::Pulling { image });
     }
 }
 
@@ -197,7 +197,7 @@ impl ContainerDisks {
             // The image is not looked at again before there is something new.
             loop {
                 if let Some(progress) = self.still_wanted(&job.work) {
-                    progress.tell(wanted.work, &wanted.disk.name);
+                    progress.report(wanted.work, &wanted.disk.name);
                 }
                 if is_over(&mut done).await {
                     break;
@@ -229,7 +229,7 @@ impl ContainerDisks {
         let name = &wanted.disk.name;
         let (job, source) = self.job(wanted).await?;
         if let Some((file, digest)) = self.found(&job, wanted)? {
-            self.tell_pulled(&job, wanted, wait);
+            self.report_pulled(&job, wanted, wait);
             return Ok(Outcome::There(file, digest));
         }
         let is_named = matches!(wanted.disk.image, ContainerImage::Registry(_));
@@ -244,7 +244,7 @@ impl ContainerDisks {
         if is_over(&mut done).await
             && let Some((file, digest)) = self.found(&job, wanted)?
         {
-            self.tell_pulled(&job, wanted, wait);
+            self.report_pulled(&job, wanted, wait);
             return Ok(Outcome::There(file, digest));
         }
         if let Some(failure) = self.failed(&job.work, name) {
@@ -253,8 +253,8 @@ impl ContainerDisks {
         Ok(Outcome::Running(job, done))
     }
 
-    /// Tells that the pull that was waited for has succeeded.
-    fn tell_pulled(&self, job: &Job, wanted: &Wanted<'_>, wait: &Wait) {
+    /// Reports that the pull that was waited for has succeeded.
+    fn report_pulled(&self, job: &Job, wanted: &Wanted<'_>, wait: &Wait) {
         if !wait.pulls {
             return;
         }
@@ -263,7 +263,7 @@ impl ContainerDisks {
             Some(Import::Done { took, bytes, .. }) => (*took, *bytes),
             _ => (waited, 0),
         };
-        wanted.work.tell_image(ImageNews::Pulled {
+        wanted.work.report_image(ImageEvent::Pulled {
             image: wanted.disk.name.clone(),
             took: millis(took),
             waited: millis(waited),
@@ -271,7 +271,7 @@ impl ContainerDisks {
         });
     }
 
-    /// Notes that somebody waits for an import, and tells how far it is; `None`: it is over.
+    /// Notes that somebody waits for an import, and returns its progress; `None`: it is over.
     fn still_wanted(&self, work: &str) -> Option<ImportProgress> {
         match self.lock().get_mut(work) {
             Some(Import::Running {
@@ -448,7 +448,7 @@ impl ContainerDisks {
         };
         imports.retain(|_, import| import.counts());
         let (finished, done) = watch::channel(false);
-        let (heard, progress) = Teller::new(source.first_stage());
+        let (heard, progress) = ProgressReporter::new(source.first_stage());
         let running = Import::Running {
             done: done.clone(),
             asked: Instant::now(),
@@ -476,7 +476,7 @@ impl ContainerDisks {
         job: &Job,
         name: &str,
         (source, path): (Source, Option<PathBuf>),
-        progress: Teller,
+        progress: ProgressReporter,
     ) -> Result<u64, String> {
         let is_named = matches!(source, Source::Registry(..));
         let suffix = path.clone();

@@ -261,7 +261,7 @@ impl Shared {
 
     /// Hands out answers until the process has ended.
     async fn outlive(self: Arc<Self>, mut child: Child, scope: Scope, running: Arc<Running>) {
-        let heard = running.hear().await;
+        let received = running.receive_answers().await;
         // Nobody begins to wait from here on.
         drop(running.locked().take());
         self.locked()
@@ -274,7 +274,7 @@ impl Shared {
         let ended = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
         tracing::warn!(
             ended,
-            error = heard.err().map(|error| error.to_string()),
+            error = received.err().map(|error| error.to_string()),
             "the process that makes sockets ended; another one takes its place"
         );
         scope.remove().await;
@@ -298,7 +298,7 @@ impl Running {
         Some(receiver)
     }
 
-    async fn hear(&self) -> io::Result<()> {
+    async fn receive_answers(&self) -> io::Result<()> {
         while let Some((answer, mut descriptors)) = next_message(&self.orders).await? {
             let SocketAnswer { id, outcome } = answer;
             let waiting = self.locked().as_mut().and_then(|all| all.remove(&id));

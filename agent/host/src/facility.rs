@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use agent_domain::{ContainerDisk, Name, Namespace, Probe, Vmi};
 use agent_plan::{
-    Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Sighting, Timestamp,
+    Action, Completed, Failure, GuestAgentReport, NetworkObservation, Observed, ProbeAnswer,
+    Record, Timestamp,
 };
 use tokio::net::{TcpStream, UdpSocket, UnixStream};
 use tokio::sync::Notify;
@@ -92,7 +93,7 @@ pub trait Host: ImageStore {
 
     /// Drops what is kept in memory for a uid (connections, watchers). Called when its object is
     /// gone.
-    fn forget(&self, uid: &str);
+    fn drop_vmi_state(&self, uid: &str);
 
     /// Brings the machine of the record's present VMM back to power-on, as its reset button would.
     fn reset(&self, record: &Record) -> impl Future<Output = Result<(), VerbError>> + Send;
@@ -111,15 +112,18 @@ pub trait Host: ImageStore {
 
     /// Asks the agent in the guest of the record's present VMM what the guest is; or why there is no answer. Takes some
     /// seconds at most once others are done with the agent.
-    fn guest(&self, record: &Record) -> impl Future<Output = Result<GuestTold, String>> + Send;
+    fn guest(
+        &self,
+        record: &Record,
+    ) -> impl Future<Output = Result<GuestAgentReport, String>> + Send;
 
     /// With which addresses the node has seen the guest on networks of the configuration, and how its rules judge them; or why that
     /// cannot be read.
-    fn sight(
+    fn observe_networks(
         &self,
         vmi: &Vmi,
         record: &Record,
-    ) -> impl Future<Output = Result<Sighting, String>> + Send;
+    ) -> impl Future<Output = Result<NetworkObservation, String>> + Send;
 
     /// Asks the agent in the guest of the record's present VMM for all that it says of the guest. Takes some seconds at most
     /// once others are done with the agent.

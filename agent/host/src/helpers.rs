@@ -134,11 +134,11 @@ impl Need {
                 self.bytes >> 20,
                 self.share.bytes() >> 20
             );
-            work.tell("", &what, (0, 0));
+            work.set_progress("", &what, (0, 0));
         }
         let permit = all.acquire_many(units).await;
         if let Some(work) = work {
-            work.tell_no_more();
+            work.clear_progress();
         }
         permit.map(Memory).map_err(io::Error::other)
     }
@@ -314,8 +314,10 @@ mod tests {
             _ = &mut granted => panic!("the helper has not been waited for"),
             () = std::future::ready(()) => {}
         }
-        let told = work.seen().progress.unwrap();
-        assert!(format!("{told:?}").contains("helper that sleeps waits for 384 of the 384 MiB"));
+        let progress = work.seen().progress.unwrap();
+        assert!(
+            format!("{progress:?}").contains("helper that sleeps waits for 384 of the 384 MiB")
+        );
         let memory = granted.await.unwrap();
         assert_eq!(work.seen().progress, None);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

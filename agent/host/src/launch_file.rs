@@ -1,7 +1,7 @@
 //! The note about a VMM that was started: who it is and as which user it runs.
 //!
 //! It is written right after the process exists. When the agent dies before it is, the control
-//! socket still tells of the process.
+//! socket still identifies the process.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

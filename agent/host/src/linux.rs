@@ -24,7 +24,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use agent_domain::{Name, Namespace, PathRules, Probe, Vmi};
-use agent_plan::{Action, Completed, Failure, GuestTold, Observed, ProbeAnswer, Record, Sighting};
+use agent_plan::{
+    Action, Completed, Failure, GuestAgentReport, NetworkObservation, Observed, ProbeAnswer, Record,
+};
 use nix::unistd::geteuid;
 use tokio::task::AbortHandle;
 
@@ -326,7 +328,7 @@ impl Host for LinuxHost {
         self.keep_watch(record, wake);
     }
 
-    fn forget(&self, uid: &str) {
+    fn drop_vmi_state(&self, uid: &str) {
         let mut memory = self.memory();
         if let Some(watch) = memory.vmis.remove(uid).and_then(|vmi| vmi.watch) {
             watch.task.abort();
@@ -348,12 +350,16 @@ impl Host for LinuxHost {
         self.question(vmi, record, probe).await
     }
 
-    async fn guest(&self, record: &Record) -> Result<GuestTold, String> {
-        self.guest_told(record).await
+    async fn guest(&self, record: &Record) -> Result<GuestAgentReport, String> {
+        self.guest_agent_report(record).await
     }
 
-    async fn sight(&self, vmi: &Vmi, record: &Record) -> Result<Sighting, String> {
-        self.sight_of(vmi, record).await
+    async fn observe_networks(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> Result<NetworkObservation, String> {
+        self.network_observation(vmi, record).await
     }
 
     async fn guest_info(&self, record: &Record) -> Result<GuestInfo, VerbError> {

@@ -48,14 +48,14 @@ pub(crate) struct Seen {
 
 /// Why an address is not known to be the guest's, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum NeighbourError {
     /// Nobody has it.
     Silence(String),
     /// Somebody else has it, or nobody can tell.
     Elsewhere(String),
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for NeighbourError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::Silence(why) | Self::Elsewhere(why)) = self;
         f.write_str(why)
@@ -108,23 +108,28 @@ impl Bridge {
     ///
     /// # Errors
     /// Why not, for people.
-    pub(crate) async fn leads_to(&mut self, address: IpAddr, mac: MacAddress) -> Result<(), Doubt> {
-        let doubt =
-            |error: io::Error| Doubt::Elsewhere(format!("{address} cannot be looked up: {error}"));
+    pub(crate) async fn leads_to(
+        &mut self,
+        address: IpAddr,
+        mac: MacAddress,
+    ) -> Result<(), NeighbourError> {
+        let doubt = |error: io::Error| {
+            NeighbourError::Elsewhere(format!("{address} cannot be looked up: {error}"))
+        };
         let route = self.route(address).await.map_err(doubt)?;
         if !is_direct(&route, self.index) {
-            return Err(Doubt::Elsewhere(format!(
+            return Err(NeighbourError::Elsewhere(format!(
                 "{address} is not directly on {}, but the node's own or behind a router",
                 self.name
             )));
         }
         match self.resolve(address).await.map_err(doubt)? {
             Some(found) if found == mac.octets() => Ok(()),
-            Some(_) => Err(Doubt::Elsewhere(format!(
+            Some(_) => Err(NeighbourError::Elsewhere(format!(
                 "{address} is somebody else's on {}, not that of {mac}",
                 self.name
             ))),
-            None => Err(Doubt::Silence(format!(
+            None => Err(NeighbourError::Silence(format!(
                 "nobody answers for {address} on {}",
                 self.name
             ))),

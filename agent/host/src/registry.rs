@@ -226,7 +226,7 @@ impl Puller {
     }
 
     /// Removes layers whose disk was made. Those that another pull has at hand stay with it.
-    pub(crate) fn forget(&self, manifest: &ImageManifest) {
+    pub(crate) fn remove_layers(&self, manifest: &ImageManifest) {
         let digest = manifest.digest();
         let own = Path::new("blobs/sha256").join(digest.trim_start_matches("sha256:"));
         for path in manifest.layer_paths().chain([own]) {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use agent_plan::{ImageNews, Progress};
+use agent_plan::{ImageEvent, Progress};
 use tokio::sync::oneshot;
 
 use self::meter::Meter;
@@ -44,7 +44,7 @@ struct State {
     calls: BTreeMap<u64, Call>,
     next: u64,
     meter: Option<Meter>,
-    images: Vec<ImageNews>,
+    images: Vec<ImageEvent>,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct WorkSeen {
     /// Progress of the work, if it is known.
     pub progress: Option<Progress>,
     /// News of images since the last time that somebody looked.
-    pub images: Vec<ImageNews>,
+    pub images: Vec<ImageEvent>,
 }
 
 impl Work {
@@ -89,8 +89,8 @@ impl Work {
         result
     }
 
-    /// Tells how far the work is.
-    pub(crate) fn tell(&self, reason: &str, what: &str, (done, total): (u64, u64)) {
+    /// Sets the progress of the work.
+    pub(crate) fn set_progress(&self, reason: &str, what: &str, (done, total): (u64, u64)) {
         let mut state = self.state();
         let meter = state.meter.take();
         let meter = meter.filter(|meter| meter.is_of(reason, what));
@@ -99,13 +99,13 @@ impl Work {
         state.meter = Some(meter);
     }
 
-    /// Tells news of an image, which are to become an event.
-    pub(crate) fn tell_image(&self, news: ImageNews) {
+    /// Reports news of an image, which become an event.
+    pub(crate) fn report_image(&self, news: ImageEvent) {
         self.state().images.push(news);
     }
 
     /// Clears the progress that was reported last.
-    pub(crate) fn tell_no_more(&self) {
+    pub(crate) fn clear_progress(&self) {
         self.state().meter = None;
     }
 
@@ -256,10 +256,10 @@ mod tests {
             }
         }
         let (goes_on, may_go_on) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel::<&str>();
+        let (sender, receiver) = mpsc::channel::<&str>();
         let call = work.files(Path::new("/"), move || {
             may_go_on.recv().map_err(io::Error::other)?;
-            Ok::<_, io::Error>(Brought(tell))
+            Ok::<_, io::Error>(Brought(sender))
         });
         tokio::select! {
             biased;
@@ -268,7 +268,7 @@ mod tests {
         }
         assert_eq!(work.seen(), WorkSeen::default());
         goes_on.send(()).unwrap();
-        assert_eq!(told.recv(), Ok("dropped"));
+        assert_eq!(receiver.recv(), Ok("dropped"));
     }
 
     #[test]

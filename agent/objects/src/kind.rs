@@ -111,7 +111,7 @@ pub enum Writer {
     Agent,
 }
 
-/// One kind: everything that tells it from others.
+/// One kind: everything in which it differs from others.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectKind {
     /// API group; empty for the core group.

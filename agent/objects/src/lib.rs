@@ -30,10 +30,10 @@ pub use kind::{
 };
 pub use kit::copy::{kit_copy, kit_reference};
 pub use kit::{KitPart, Outdated, find_kit};
-pub use live::{PLACEMENT_FIELDS, PlacementField, forget_live, links_of_template, set_live};
+pub use live::{PLACEMENT_FIELDS, PlacementField, links_of_template, remove_live_fields, set_live};
 pub use machine_requests::{
-    ASKED_GENERATION, MachineChange, MachineWish, Unfit, change_state, spec_and_strategy,
-    with_strategy,
+    ASKED_GENERATION, MachineChange, MachineRequest, MachineRequestError, change_state,
+    spec_and_strategy, with_strategy,
 };
 pub use managed::{Manager, check_manager, manage};
 pub use object::{Object, ObjectId, controller_of, owner_reference};

@@ -79,7 +79,7 @@ pub fn links_of_template(spec: &Value, template: &Value) -> Option<Value> {
 }
 
 /// Removes what changes while a guest runs from a template's spec, so that two can be compared by what takes a restart.
-pub fn forget_live(template: &mut Value) {
+pub fn remove_live_fields(template: &mut Value) {
     if let Value::Object(members) = template {
         for place in PLACEMENT_FIELDS {
             members.shift_remove(place.name);
@@ -188,7 +188,7 @@ mod tests {
     fn templates_differ_by_an_absent_interface_and_by_no_other_state() {
         let compared = |state| {
             let mut template = spec(&[("a", state)]);
-            forget_live(&mut template);
+            remove_live_fields(&mut template);
             template
         };
         assert_eq!(compared("down"), compared(""));
@@ -208,7 +208,7 @@ mod tests {
         let wanted = json!({"hostname": "web", "nodeSelector": {"disk": "slow"}, "tolerations": [{"key": "a"}]});
         assert_eq!(written.content.get("spec"), Some(&wanted));
         let mut compared = wanted;
-        forget_live(&mut compared);
+        remove_live_fields(&mut compared);
         assert_eq!(compared, json!({"hostname": "web"}));
     }
 

@@ -18,7 +18,7 @@ pub const ASKED_GENERATION: &str = "generation";
 
 /// What somebody asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MachineWish {
+pub enum MachineRequest {
     /// `start`, and the second half of `restart`.
     Start {
         /// The guest waits for an unpause.
@@ -47,9 +47,9 @@ pub struct MachineChange {
     pub end_within: Option<i64>,
 }
 
-/// Why a wish does not fit.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum MachineRequestError {
     /// The state of the machine.
     #[error("{0}")]
     Conflict(String),
@@ -58,25 +58,25 @@ pub enum Unfit {
     BadRequest(String),
 }
 
-/// What a wish comes to for a machine and its VMI as they are.
+/// The change that a request makes to a machine and its VMI as they are.
 ///
 /// # Errors
-/// [`Unfit`].
+/// [`MachineRequestError`].
 pub fn change_state(
     machine: &Object,
     vmi: Option<&Object>,
-    wish: MachineWish,
-) -> Result<MachineChange, Unfit> {
+    request: MachineRequest,
+) -> Result<MachineChange, MachineRequestError> {
     if machine.is_deleted() {
         return conflict("VM is being deleted");
     }
     let Some((spec, strategy)) = spec_and_strategy(machine) else {
         return conflict("the run strategy of the VM is not known to this release");
     };
-    match wish {
-        MachineWish::Start { paused } => start(machine, vmi, (&spec, strategy), paused),
-        MachineWish::Stop { grace } => stop(machine, vmi, (&spec, strategy), grace),
-        MachineWish::Restart { grace } => restart(machine, vmi, strategy, grace),
+    match request {
+        MachineRequest::Start { paused } => start(machine, vmi, (&spec, strategy), paused),
+        MachineRequest::Stop { grace } => stop(machine, vmi, (&spec, strategy), grace),
+        MachineRequest::Restart { grace } => restart(machine, vmi, strategy, grace),
     }
 }
 
@@ -99,7 +99,7 @@ fn start(
     vmi: Option<&Object>,
     (spec, strategy): (&VirtualMachineSpec, RunStrategy),
     paused: bool,
-) -> Result<MachineChange, Unfit> {
+) -> Result<MachineChange, MachineRequestError> {
     if vmi.is_some_and(|vmi| !is_final(vmi) && !phase(vmi).is_empty()) {
         return conflict("VM is already running");
     }
@@ -132,7 +132,7 @@ fn stop(
     vmi: Option<&Object>,
     (spec, strategy): (&VirtualMachineSpec, RunStrategy),
     grace: Option<i64>,
-) -> Result<MachineChange, Unfit> {
+) -> Result<MachineChange, MachineRequestError> {
     if grace.is_some_and(|grace| grace < 0) {
         return bad("gracePeriod has to be greater or equal to 0");
     }
@@ -181,7 +181,7 @@ fn restart(
     vmi: Option<&Object>,
     strategy: RunStrategy,
     grace: Option<i64>,
-) -> Result<MachineChange, Unfit> {
+) -> Result<MachineChange, MachineRequestError> {
     match grace {
         Some(1..) => return bad("For force restart, only gracePeriod=0 is supported for now"),
         Some(..=-1) => return bad("gracePeriod has to be greater or equal to 0"),
@@ -248,7 +248,7 @@ fn waits_for_start(machine: &Object) -> bool {
 
 /// The change that puts requests on a machine. A stop takes the place of what was asked for before; anything else waits
 /// until that is done.
-fn ask(machine: &Object, wanted: &[StateChange]) -> Result<MachineChange, Unfit> {
+fn ask(machine: &Object, wanted: &[StateChange]) -> Result<MachineChange, MachineRequestError> {
     let is_stop = matches!(wanted, [only] if only.action == "Stop");
     if !is_stop && !status_of(machine).state_change_requests.is_empty() {
         return conflict("unable to complete request: stop/start already underway");
@@ -289,10 +289,10 @@ pub fn with_strategy(spec: &VirtualMachineSpec, strategy: RunStrategy) -> Machin
     }
 }
 
-fn conflict<T>(text: &str) -> Result<T, Unfit> {
-    Err(Unfit::Conflict(text.to_owned()))
+fn conflict<T>(text: &str) -> Result<T, MachineRequestError> {
+    Err(MachineRequestError::Conflict(text.to_owned()))
 }
 
-fn bad<T>(text: &str) -> Result<T, Unfit> {
-    Err(Unfit::BadRequest(text.to_owned()))
+fn bad<T>(text: &str) -> Result<T, MachineRequestError> {
+    Err(MachineRequestError::BadRequest(text.to_owned()))
 }

@@ -308,9 +308,9 @@ mod tests {
         for bad in ["a in b", "a b", "=x", "a in (x", "x)", "a==b=c", "!"] {
             assert!(LabelSelector::parse(bad).is_err(), "{bad}");
         }
-        let told = field_selector("status.phse!=Failed", "VirtualMachineInstance");
+        let error = field_selector("status.phse!=Failed", "VirtualMachineInstance");
         assert_eq!(
-            told.expect_err("no field").to_string(),
+            error.expect_err("no field").to_string(),
             "field label not supported: \"status.phse\" is no field of one value of a VirtualMachineInstance, \
              such as metadata.name"
         );

@@ -152,9 +152,9 @@ fn what_a_kind_does_not_have_is_refused_with_its_path() {
     let mut wrong = gadget();
     wrong["spec"]["sise"] = json!(1);
     wrong["spec"]["colour"] = json!(3);
-    let told = kinds.read(wrong).expect_err("is wrong").to_string();
+    let output = kinds.read(wrong).expect_err("is wrong").to_string();
     assert_eq!(
-        told,
+        output,
         "spec.colour: spec.colour in body must be of type string: \"integer\", spec.sise: unknown field \"spec.sise\""
     );
     let elsewhere = json!({"apiVersion": "example.io/v2", "kind": "Gadget"});

@@ -126,34 +126,37 @@ fn each_type_of_secret_has_its_keys() {
             &["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
         ),
     ] {
-        let told = errors(secret(json!({"type": kind, "data": data})));
-        assert_eq!(told, wanted, "{kind}");
+        let reported = errors(secret(json!({"type": kind, "data": data})));
+        assert_eq!(reported, wanted, "{kind}");
     }
 }
 
 #[test]
 fn keys_and_sizes_are_bounded() {
-    let told = errors(secret(json!({"stringData": {"a/b": "x"}})));
+    let reported = errors(secret(json!({"stringData": {"a/b": "x"}})));
     assert!(
-        told[0]
+        reported[0]
             .starts_with("data[a/b]: Invalid value: \"a/b\": a valid config key must consist of"),
-        "{told:?}"
+        "{reported:?}"
     );
     let most = "x".repeat(1024 * 1024);
     assert_eq!(
         errors(secret(json!({"stringData": {"a": most}}))),
         Vec::<String>::new()
     );
-    let told = errors(secret(json!({"stringData": {"a": most, "b": "x"}})));
-    assert_eq!(told, ["data: Too long: may not be more than 1048576 bytes"]);
+    let reported = errors(secret(json!({"stringData": {"a": most, "b": "x"}})));
+    assert_eq!(
+        reported,
+        ["data: Too long: may not be more than 1048576 bytes"]
+    );
     let map = |rest| named("ConfigMap", "v1", rest);
-    let told = errors(map(
+    let reported = errors(map(
         json!({"data": {"a": most}, "binaryData": {"b": "eA=="}}),
     ));
-    assert_eq!(told, ["Too long: may not be more than 1048576 bytes"]);
-    let told = errors(map(json!({"data": {"a": ""}, "binaryData": {"a": ""}})));
+    assert_eq!(reported, ["Too long: may not be more than 1048576 bytes"]);
+    let reported = errors(map(json!({"data": {"a": ""}, "binaryData": {"a": ""}})));
     assert_eq!(
-        told,
+        reported,
         ["data[a]: Invalid value: \"a\": duplicate of key present in binaryData"]
     );
 }
@@ -187,14 +190,15 @@ fn what_is_immutable_stays_and_so_does_the_type() {
         Vec::<String>::new()
     );
     let rule = "Forbidden: field is immutable when `immutable` is set";
-    let told = change(json!({"type": "Opaque", "data": {"a": "Mg=="}}));
+    let reported = change(json!({"type": "Opaque", "data": {"a": "Mg=="}}));
     assert_eq!(
-        told,
+        reported,
         [format!("immutable: {rule}"), format!("data: {rule}")]
     );
-    let told = change(json!({"immutable": true, "type": "example.com/x", "data": {"a": "MQ=="}}));
+    let reported =
+        change(json!({"immutable": true, "type": "example.com/x", "data": {"a": "MQ=="}}));
     assert_eq!(
-        told,
+        reported,
         ["type: Invalid value: \"example.com/x\": field is immutable"]
     );
 }
@@ -249,17 +253,18 @@ fn kind(name: &str) -> &'static ObjectKind {
 
 #[test]
 fn a_namespace_has_a_name_of_one_label_and_waits_to_be_emptied() {
-    let (space, told) = admit(named("Namespace", "v1", json!({})), None);
-    assert_eq!(told, Vec::<String>::new());
+    let (space, reported) = admit(named("Namespace", "v1", json!({})), None);
+    assert_eq!(reported, Vec::<String>::new());
     assert_eq!(space.metadata.finalizers, ["kubernetes"]);
     assert_eq!(space.metadata.labels["kubernetes.io/metadata.name"], "web");
     assert_eq!(space.text(&["status", "phase"]), "Active");
     let mut dotted = named("Namespace", "v1", json!({}));
     dotted["metadata"]["name"] = "a.b".into();
-    let told = errors(dotted);
+    let reported = errors(dotted);
     assert!(
-        told[0].starts_with("metadata.name: Invalid value: \"a.b\": a lowercase RFC 1123 label"),
-        "{told:?}"
+        reported[0]
+            .starts_with("metadata.name: Invalid value: \"a.b\": a lowercase RFC 1123 label"),
+        "{reported:?}"
     );
     let mut home = space.clone();
     home.metadata.name = String::from("default");
@@ -282,9 +287,9 @@ fn a_revision_has_an_object_and_a_number() {
         errors(revision(json!({"revision": 1}))),
         ["data: Required value: data is mandatory"]
     );
-    let told = errors(revision(json!({"data": {}, "revision": -1})));
+    let reported = errors(revision(json!({"data": {}, "revision": -1})));
     assert_eq!(
-        told,
+        reported,
         ["revision: Invalid value: \"-1\": must be greater than or equal to 0"]
     );
 }

@@ -137,7 +137,7 @@ pub enum Holding {
     RunDir,
 }
 
-/// What a successful action has to tell.
+/// Result of a successful action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Completed {
     /// Nothing more than that.

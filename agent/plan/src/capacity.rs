@@ -12,7 +12,7 @@ use self::shortage::shortage;
 use self::taken::Taken;
 use crate::cpus::CpuSet;
 use crate::reservation::{Claim, Reservation};
-pub use figures::{Capacity, CapacityRules, GuestClaim, NodeHas, Used};
+pub use figures::{Capacity, CapacityRules, GuestClaim, NodeInventory, Used};
 
 /// Whether the guest with `uid` gets a reservation beside all others; `None` when it is not among them.
 #[must_use]

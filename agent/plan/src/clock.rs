@@ -26,7 +26,7 @@ pub struct ClockMark {
 
 /// A deletion as the planner came to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct NotedDeletion {
     /// What its object says; never changed.
     pub requested_at: Timestamp,
     /// Start of its grace period; follows the clock.

@@ -8,7 +8,7 @@ use crate::record::Record;
 pub(crate) const SYNCHRONIZED: &str = "AccessCredentialsSynchronized";
 
 /// Status and message of the condition.
-pub(crate) fn said(record: &Record) -> Option<(ConditionStatus, &str)> {
+pub(crate) fn condition(record: &Record) -> Option<(ConditionStatus, &str)> {
     let sync = record
         .report
         .credentials

@@ -14,7 +14,7 @@ use crate::record::{Phase, Record};
 
 /// State of the present launch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum LaunchState {
     /// There is none, or it is under way.
     Open,
     /// The evidence is missing.
@@ -33,37 +33,37 @@ pub(crate) enum Fate {
 
 /// Weighs the evidence. Only proof ends a VMI: another boot, an exit record, or the certain absence of
 /// both process and record.
-pub(crate) fn fate(record: &Record, observed: &Observed) -> Fate {
+pub(crate) fn launch_state(record: &Record, observed: &Observed) -> LaunchState {
     let Some(launch) = record.launches.present() else {
-        return Fate::Open;
+        return LaunchState::Open;
     };
     let Some(boot_id) = observed.boot_id.present() else {
-        return Fate::Unknown;
+        return LaunchState::Unknown;
     };
     if *boot_id != launch.boot_id {
         return if record.may_have_run() {
             node_rebooted()
         } else {
-            Fate::Nothing
+            LaunchState::Nothing
         };
     }
     if observed.vmms.is_unknown() && observed.exit.present().is_none() {
-        return Fate::Unknown;
+        return LaunchState::Unknown;
     }
     let lives = ours(record, observed).is_some();
     match &observed.exit {
         Observation::Present(exit) if record.may_have_run() => ended(exit),
-        Observation::Present(_) if observed.vmms.is_unknown() => Fate::Unknown,
-        Observation::Present(_) if lives => Fate::Open,
-        Observation::Present(exit) => Fate::DiedBeforeBoot(death(exit)),
-        _ if lives => Fate::Open,
-        Observation::Unknown { .. } => Fate::Unknown,
+        Observation::Present(_) if observed.vmms.is_unknown() => LaunchState::Unknown,
+        Observation::Present(_) if lives => LaunchState::Open,
+        Observation::Present(exit) => LaunchState::DiedBeforeBoot(death(exit)),
+        _ if lives => LaunchState::Open,
+        Observation::Unknown { .. } => LaunchState::Unknown,
         Observation::Absent => vanished(record),
     }
 }
 
 /// The process is gone and left no record.
-fn vanished(record: &Record) -> Fate {
+fn vanished(record: &Record) -> LaunchState {
     if record.may_have_run() {
         if record
             .report
@@ -71,7 +71,7 @@ fn vanished(record: &Record) -> Fate {
             .as_ref()
             .is_some_and(|stop| stop.hard_since.is_some())
         {
-            return Fate::Ended {
+            return LaunchState::Ended {
                 phase: Phase::Succeeded,
                 reason: String::from("Killed"),
                 message: String::from(
@@ -79,7 +79,7 @@ fn vanished(record: &Record) -> Fate {
                 ),
             };
         }
-        return Fate::Ended {
+        return LaunchState::Ended {
             phase: Phase::Failed,
             reason: String::from("VmmVanished"),
             message: String::from(
@@ -92,7 +92,7 @@ fn vanished(record: &Record) -> Fate {
         .present()
         .is_some_and(|launch| launch.identity.is_some());
     if known {
-        Fate::DiedBeforeBoot(Failure {
+        LaunchState::DiedBeforeBoot(Failure {
             class: FailureClass::Retry,
             reason: String::from("VmmVanished"),
             message: String::from(
@@ -100,12 +100,12 @@ fn vanished(record: &Record) -> Fate {
             ),
         })
     } else {
-        Fate::Nothing
+        LaunchState::Nothing
     }
 }
 
-fn node_rebooted() -> Fate {
-    Fate::Ended {
+fn node_rebooted() -> LaunchState {
+    LaunchState::Ended {
         phase: Phase::Failed,
         reason: String::from("NodeRebooted"),
         message: String::from(
@@ -123,9 +123,9 @@ fn death(exit: &ExitObserved) -> Failure {
     }
 }
 
-fn ended(exit: &ExitObserved) -> Fate {
+fn ended(exit: &ExitObserved) -> LaunchState {
     let (phase, reason, message) = outcome_of(exit);
-    Fate::Ended {
+    LaunchState::Ended {
         phase,
         reason: reason.to_owned(),
         message,

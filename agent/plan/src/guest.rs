@@ -1,4 +1,4 @@
-//! What a guest tells of itself, through the agent in it.
+//! What a guest reports of itself, through the agent in it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,19 +20,19 @@ pub struct JudgedAddresses {
 
 /// What the node knows of a guest on networks of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sighting {
+pub struct NetworkObservation {
     /// With which addresses it was seen.
     pub addresses: SeenAddresses,
     /// How its rules judge it, by the name of its interface.
     pub judged: BTreeMap<String, JudgedAddresses>,
 }
 
-/// The last report of the agent in a guest. It is the guest's word: shown to people, and nothing is decided by it.
+/// The last report of the agent in a guest. It is the guest's own statement: shown to people, and nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestTold {
+pub struct GuestAgentReport {
     /// The agent answers. Otherwise what follows was true at some time.
     pub answers: bool,
-    /// Its operating system, if the agent tells.
+    /// Its operating system, if the agent reports it.
     pub os: Option<GuestOs>,
     /// Network interfaces that the guest's agent reports.
     pub interfaces: Vec<GuestInterface>,

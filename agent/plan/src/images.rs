@@ -18,7 +18,7 @@ const NEVER: &str = "ErrImageNeverPull";
 
 /// A step on the way of an image to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ImageNews {
+pub enum ImageEvent {
     /// The VMI waits for a pull.
     Pulling {
         /// As the spec names it.
@@ -42,7 +42,7 @@ pub enum ImageNews {
     },
 }
 
-impl ImageNews {
+impl ImageEvent {
     /// The kubelet's event.
     #[must_use]
     pub fn event(&self) -> PlanEvent {
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_pull_has_the_events_of_a_kubelet() {
         let image = String::from("r/debian:12");
-        let pulled = |took, bytes| ImageNews::Pulled {
+        let pulled = |took, bytes| ImageEvent::Pulled {
             image: image.clone(),
             took: Millis(took),
             waited: Millis(took + 50),
@@ -152,7 +152,7 @@ mod tests {
         };
         for (news, expected) in [
             (
-                ImageNews::Pulling {
+                ImageEvent::Pulling {
                     image: image.clone(),
                 },
                 "Normal Pulling: Pulling image \"r/debian:12\"",
@@ -171,7 +171,7 @@ mod tests {
                 "Normal Pulled: Successfully pulled image \"r/debian:12\" in 0s (50ms including waiting). Image size: 1 bytes.",
             ),
             (
-                ImageNews::Present {
+                ImageEvent::Present {
                     image: image.clone(),
                 },
                 "Normal Pulled: Container image \"r/debian:12\" already present on machine",

@@ -9,7 +9,7 @@ use crate::time::{Millis, Timestamp};
 
 /// What a lease did to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseTold {
+pub enum LeaseOutcome {
     /// It is ended.
     Stopped,
     /// It is paused.
@@ -32,7 +32,7 @@ pub fn keep_lease(
     placed: u64,
     record: &Record,
     now: (&BootTime, Timestamp),
-) -> Option<(Orders, LeaseTold)> {
+) -> Option<(Orders, LeaseOutcome)> {
     if placed > assignment.token {
         return None;
     }
@@ -62,7 +62,7 @@ fn carry_out(
     grace: Millis,
     record: &Record,
     now: Timestamp,
-) -> Option<(Orders, LeaseTold)> {
+) -> Option<(Orders, LeaseOutcome)> {
     if record.phase().is_final() {
         return None;
     }
@@ -72,23 +72,23 @@ fn carry_out(
             let orders = order(record, Order::Stop { grace }, now).ok()?;
             // Said once, however often it is looked at.
             let is_news = orders.stop != record.orders.stop;
-            is_news.then_some((orders, LeaseTold::Stopped))
+            is_news.then_some((orders, LeaseOutcome::Stopped))
         }
         LeaseStep::Act(OnExpiry::Pause) => {
             // Whether it runs yet or not, and whether a person holds it or not.
             let mut orders = record.orders.clone();
             orders.lease_paused = true;
-            Some((orders, LeaseTold::Paused))
+            Some((orders, LeaseOutcome::Paused))
         }
         LeaseStep::GoOn => {
             let mut orders = record.orders.clone();
             orders.lease_paused = false;
-            let told = if orders.paused {
-                LeaseTold::StaysPaused
+            let outcome = if orders.paused {
+                LeaseOutcome::StaysPaused
             } else {
-                LeaseTold::GoesOn
+                LeaseOutcome::GoesOn
             };
-            Some((orders, told))
+            Some((orders, outcome))
         }
     }
 }
@@ -96,7 +96,7 @@ fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BootId, Lease, LeaseTerms, Misfit, Phase, PhaseEntry, Stage, VmiId};
+    use crate::{BootId, Lease, LeaseTerms, OrderError, Phase, PhaseEntry, Stage, VmiId};
 
     const EARLIER: u64 = 6;
     const PLACED: u64 = 7;
@@ -137,21 +137,21 @@ mod tests {
         }
     }
 
-    fn over(assignment: &mut Assignment, placed: u64, record: &mut Record) -> Option<LeaseTold> {
+    fn over(assignment: &mut Assignment, placed: u64, record: &mut Record) -> Option<LeaseOutcome> {
         let kept = keep_lease(assignment, placed, record, (&at(31), Timestamp(31_000)));
-        taken(kept, record)
+        apply(kept, record)
     }
 
-    fn taken(kept: Option<(Orders, LeaseTold)>, record: &mut Record) -> Option<LeaseTold> {
-        let (orders, told) = kept?;
+    fn apply(kept: Option<(Orders, LeaseOutcome)>, record: &mut Record) -> Option<LeaseOutcome> {
+        let (orders, outcome) = kept?;
         record.orders = orders;
-        Some(told)
+        Some(outcome)
     }
 
-    fn renewed(assignment: &mut Assignment, record: &mut Record) -> Option<LeaseTold> {
+    fn renewed(assignment: &mut Assignment, record: &mut Record) -> Option<LeaseOutcome> {
         assignment.renew(true, &at(31), &at(32));
         let kept = keep_lease(assignment, PLACED, record, (&at(32), Timestamp(32_000)));
-        taken(kept, record)
+        apply(kept, record)
     }
 
     #[test]
@@ -160,10 +160,10 @@ mod tests {
             let (mut record, mut lent) = (record(phase), assignment(OnExpiry::Pause));
             assert_eq!(
                 over(&mut lent, PLACED, &mut record),
-                Some(LeaseTold::Paused)
+                Some(LeaseOutcome::Paused)
             );
             assert!(record.orders.hold());
-            assert_eq!(renewed(&mut lent, &mut record), Some(LeaseTold::GoesOn));
+            assert_eq!(renewed(&mut lent, &mut record), Some(LeaseOutcome::GoesOn));
             // What its disk or its watchdog did to it is not undone.
             assert_eq!((record.orders.hold(), record.orders.unpauses), (false, 0));
         }
@@ -177,7 +177,7 @@ mod tests {
         over(&mut lent, PLACED, &mut record);
         assert_eq!(
             renewed(&mut lent, &mut record),
-            Some(LeaseTold::StaysPaused)
+            Some(LeaseOutcome::StaysPaused)
         );
         assert!(record.orders.hold());
         record.orders = ask(&record, Order::Unpause).expect("is paused");
@@ -186,9 +186,9 @@ mod tests {
         // The other way round: a person does not let go on what its lease holds.
         let mut lent = assignment(OnExpiry::Pause);
         over(&mut lent, PLACED, &mut record);
-        assert_eq!(ask(&record, Order::Unpause), Err(Misfit::LeaseOver));
+        assert_eq!(ask(&record, Order::Unpause), Err(OrderError::LeaseOver));
         record.orders = ask(&record, Order::Pause).expect("a person may hold it, too");
-        assert_eq!(ask(&record, Order::Pause), Err(Misfit::AlreadyPaused));
+        assert_eq!(ask(&record, Order::Pause), Err(OrderError::AlreadyPaused));
         record.orders = ask(&record, Order::Unpause).expect("is paused");
         assert!(record.orders.hold());
         renewed(&mut lent, &mut record);
@@ -201,7 +201,7 @@ mod tests {
             let (mut record, mut lent) = (record(phase), assignment(OnExpiry::Stop));
             assert_eq!(
                 over(&mut lent, PLACED, &mut record),
-                Some(LeaseTold::Stopped)
+                Some(LeaseOutcome::Stopped)
             );
             assert!(record.orders.stop.is_some());
         }
@@ -213,7 +213,7 @@ mod tests {
         let (mut earlier, mut lent) = (record(Phase::Running), assignment(OnExpiry::Stop));
         assert_eq!(
             over(&mut lent, EARLIER, &mut earlier),
-            Some(LeaseTold::Stopped)
+            Some(LeaseOutcome::Stopped)
         );
         assert_eq!(over(&mut lent, EARLIER, &mut earlier), None);
         // The later one was not ended by that: its lease goes on to be kept.

@@ -47,21 +47,22 @@ pub use assignment::{
     Assignment, Fence, Offer, Placed, Stage, Step, accept, fence, step, withdraw,
 };
 pub use capacity::{
-    Capacity, CapacityRules, GuestClaim, Misplaced, NodeHas, Used, misplaced, reservation_of,
+    Capacity, CapacityRules, GuestClaim, Misplaced, NodeInventory, Used, misplaced, reservation_of,
     uids_that_fit, used,
 };
-pub use clock::{ClockMark, Heard};
+pub use clock::{ClockMark, NotedDeletion};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 pub use cpus::{CpuLayout, CpuSet, CpuSite, NotCpus};
 pub use dedicated::{CpuDemand, DedicatedCpus, PinnedCpu, dedicate};
 pub use ending::complete;
 pub use guest::{
-    CredentialsSync, GuestInterface, GuestOs, GuestTold, JudgedAddresses, SeenAddresses, Sighting,
+    CredentialsSync, GuestAgentReport, GuestInterface, GuestOs, JudgedAddresses,
+    NetworkObservation, SeenAddresses,
 };
 pub use identity::{BootId, VmmIdentity};
-pub use images::ImageNews;
+pub use images::ImageEvent;
 pub use lease::{BootTime, Lease, LeaseStep, LeaseTerms, OnExpiry};
-pub use lease_orders::{LeaseTold, end_of_another_boot, keep_lease};
+pub use lease_orders::{LeaseOutcome, end_of_another_boot, keep_lease};
 pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Maintenance, evictions,
 };
@@ -69,8 +70,8 @@ pub use observation::{
     DurableStore, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
     Observation, Observed, PauseObserved, StandsStill, VmmObserved,
 };
-pub use operation::{OperationObserved, OperationState, OperationTold, Progress, Work};
-pub use orders::request::{Misfit, Order, order, order_stop};
+pub use operation::{OperationObserved, OperationState, Progress, ReportedOperation, Work};
+pub use orders::request::{Order, OrderError, order, order_stop};
 pub use orders::{Orders, StopCause, StopOrder};
 pub use pci_addresses::{AddressDemand, PciAddresses, PciDemand};
 pub use planner::{Plan, plan};

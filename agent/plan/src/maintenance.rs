@@ -1,6 +1,6 @@
 //! Whether the node starts guests, and how it is emptied.
 //!
-//! A cordon and a drain are orders that the ledger keeps. A drain itself tells no guest anything: it gives orders to
+//! A cordon and a drain are orders that the ledger keeps. A drain itself sends nothing to guests: it gives orders to
 //! stop, one VMI at a time, and each of them stands on its own from then on. So an agent that dies in between goes on
 //! where it was, and a drain that is taken back leaves alone what has no order yet.
 
@@ -158,8 +158,8 @@ pub fn evictions(
     order: &DrainOrder,
     guests_to_drain: &[GuestToDrain<'_>],
 ) -> Vec<Option<EvictionStep>> {
-    let wished = |to_drain: &GuestToDrain<'_>| wish(order, to_drain);
-    let mut steps: Vec<_> = guests_to_drain.iter().map(wished).collect();
+    let step = |to_drain: &GuestToDrain<'_>| eviction_step(order, to_drain);
+    let mut steps: Vec<_> = guests_to_drain.iter().map(step).collect();
     let ending = |step: &&Option<EvictionStep>| **step == Some(EvictionStep::Ending);
     let most = usize::try_from(match order.parallel {
         0 => PARALLEL,
@@ -180,7 +180,7 @@ pub fn evictions(
 }
 
 /// What would be done if there were none but this one.
-fn wish(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<EvictionStep> {
+fn eviction_step(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<EvictionStep> {
     let record = to_drain.record;
     // What was not started waits: the node is cordoned.
     record.launches.present()?;

@@ -133,7 +133,7 @@ impl Progress {
 
 /// The operation that is under way, as status shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperationTold {
+pub struct ReportedOperation {
     /// The reason of its condition.
     pub reason: String,
     /// Since when it runs.

@@ -100,7 +100,7 @@ impl PciAddresses {
     /// without. Spare root ports are made the first time only.
     pub fn complete(&mut self, demand: &PciDemand) {
         let is_first = *self == Self::default();
-        self.grant_wishes(demand);
+        self.assign_requested(demand);
         for disk in &demand.disks {
             let free = self.free_device();
             settle(&mut self.disks, disk, free);
@@ -123,7 +123,7 @@ impl PciAddresses {
     }
 
     /// Those who ask for an address come first.
-    fn grant_wishes(&mut self, demand: &PciDemand) {
+    fn assign_requested(&mut self, demand: &PciDemand) {
         let all = [
             (&mut self.disks, &demand.disks),
             (&mut self.interfaces, &demand.interfaces),
@@ -140,7 +140,7 @@ impl PciAddresses {
     fn add_ports(&mut self, needed: &BTreeSet<u8>, spares: &[u8]) {
         let mut buses: Vec<u8> = needed.iter().chain(spares).copied().collect();
         buses.retain(|bus| !self.root_ports.contains_key(bus));
-        let taken = self.taken_devices();
+        let taken = self.used_devices();
         let mut free: Vec<u8> = (FIRST_DEVICE..=LAST_DEVICE)
             .rev()
             .filter(|device| !taken.contains(device))
@@ -159,7 +159,7 @@ impl PciAddresses {
             .chain(self.singles.values())
     }
 
-    fn taken_devices(&self) -> BTreeSet<u8> {
+    fn used_devices(&self) -> BTreeSet<u8> {
         let functions = self.addresses().filter(|address| address.bus == 0);
         let ports = self.root_ports.values().copied();
         functions
@@ -169,7 +169,7 @@ impl PciAddresses {
     }
 
     fn free_device(&self) -> Option<PciAddress> {
-        let taken = self.taken_devices();
+        let taken = self.used_devices();
         (FIRST_DEVICE..=LAST_DEVICE)
             .find(|device| !taken.contains(device))
             .map(|device| PciAddress { bus: 0, device })
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(all.len(), distinct.len(), "{addresses:?}");
         let on_bus_0 = all.iter().filter(|address| address.bus == 0).count();
         assert_eq!(
-            addresses.taken_devices().len(),
+            addresses.used_devices().len(),
             on_bus_0 + addresses.root_ports.len()
         );
         for address in all {

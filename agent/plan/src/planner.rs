@@ -38,7 +38,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     };
     if let Some(deletion) = wanted.deletion {
         let record = &mut draft.plan.record;
-        record.hear_deletion(deletion.requested_at, now);
+        record.note_deletion(deletion.requested_at, now);
     }
     draft.adopt();
     draft.settle();

@@ -69,7 +69,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
         paused(observed, record),
         terminating(wanted, record),
         agent_connected(record),
-        credentials::said(record)
+        credentials::condition(record)
             .map(|(status, why)| new_condition(credentials::SYNCHRONIZED, status, "", why)),
     ];
     for it in own.into_iter().flatten() {
@@ -304,7 +304,7 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 /// The event when an operation begins that has a name of its own, and when one gets no answer. Pulls have theirs
-/// ([`ImageNews`](crate::ImageNews)), however quick they are.
+/// ([`ImageEvent`](crate::ImageEvent)), however quick they are.
 pub(crate) fn operation_begun(before: &Record, after: &Record) -> Option<PlanEvent> {
     let begun = after.report.operation.as_ref()?;
     let was = before.report.operation.as_ref();

@@ -77,7 +77,7 @@ impl Guest {
         }
     }
 
-    fn says(&mut self, at: u64) {
+    fn reports_no_boot_device(&mut self, at: u64) {
         let words = "No bootable device.";
         self.seen.stands_still = Observation::Present(StandsStill { words, at });
     }
@@ -107,14 +107,14 @@ impl Guest {
 fn firmware_that_has_nothing_to_boot_makes_one_event_and_the_guest_runs_on() {
     let mut guest = Guest::new();
     assert_eq!(guest.round(), 0);
-    guest.says(70);
+    guest.reports_no_boot_device(70);
     assert_eq!(guest.round(), 1);
     assert_eq!(guest.round(), 0);
     assert_eq!(guest.record.report.end, None);
     // It was reset: the old words are there until firmware speaks, then new ones.
     guest.runs_after(1);
     assert_eq!(guest.round(), 0);
-    guest.says(150);
+    guest.reports_no_boot_device(150);
     assert_eq!(guest.round(), 1);
 }
 
@@ -123,7 +123,7 @@ fn a_kernel_that_says_the_same_is_none_of_firmwares_business() {
     let mut guest = Guest::new();
     guest.wanted.firmware = false;
     guest.record.report.firmware = None;
-    guest.says(70);
+    guest.reports_no_boot_device(70);
     assert_eq!(guest.round(), 0);
     assert_eq!(guest.record.report.firmware, None);
     assert_eq!(guest.next_look(), None);

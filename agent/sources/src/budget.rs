@@ -196,11 +196,11 @@ impl Call {
         if self.frames.load(Ordering::Relaxed) == 0 {
             return Poll::Ready(());
         }
-        self.poll_room(context)
+        self.poll_available(context)
     }
 
     /// Whether more bytes may wait; if not, the task is woken when it is worth asking again.
-    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_available(&self, context: &mut Context<'_>) -> Poll<()> {
         let limits = self.budgets.0.limits;
         let mut state = self.budgets.state();
         let all_full = state.bytes >= limits.bytes;
@@ -218,16 +218,16 @@ impl Call {
         Poll::Pending
     }
 
-    /// Waits for [`Self::poll_room`].
-    pub(crate) async fn room(&self) {
-        poll_fn(|context| self.poll_room(context)).await;
+    /// Waits for [`Self::poll_available`].
+    pub(crate) async fn available(&self) {
+        poll_fn(|context| self.poll_available(context)).await;
     }
 
     /// Whether a large answer may be made now.
     ///
     /// # Errors
     /// [`ApiError::Unavailable`] when the caller has not read what it asked for before.
-    pub(crate) fn check_room(&self) -> Result<(), ApiError> {
+    pub(crate) fn check_available(&self) -> Result<(), ApiError> {
         let limits = self.budgets.0.limits;
         let state = self.budgets.state();
         let own = state.callers.get(&self.whose).map_or(0, |held| held.bytes);
@@ -291,7 +291,7 @@ mod tests {
         bytes: 150,
     };
 
-    fn has_room(call: &Call) -> bool {
+    fn is_available(call: &Call) -> bool {
         call.poll_frame(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
@@ -326,17 +326,17 @@ mod tests {
         let begin = |whose: &str| budgets.begin(whose, false).expect("free");
         let (slow, fast, other) = (begin("a"), begin("a"), begin("b"));
         let unread = [slow.charge_frame(60), slow.charge_frame(60)];
-        assert!(!has_room(&slow));
-        assert!(slow.check_room().is_err());
-        assert!(has_room(&fast), "its own first frame");
+        assert!(!is_available(&slow));
+        assert!(slow.check_available().is_err());
+        assert!(is_available(&fast), "its own first frame");
         let one = fast.charge_frame(1);
-        assert!(!has_room(&fast));
+        assert!(!is_available(&fast));
         let theirs = other.charge_frame(20);
-        assert!(has_room(&other), "another's budget");
+        assert!(is_available(&other), "another's budget");
         let more = other.charge_frame(20);
-        assert!(!has_room(&other), "all together have too much");
+        assert!(!is_available(&other), "all together have too much");
         drop(unread);
-        assert!(has_room(&slow) && has_room(&fast) && has_room(&other));
+        assert!(is_available(&slow) && is_available(&fast) && is_available(&other));
         drop((one, theirs, more));
         assert_eq!(budgets.state().bytes, 0);
     }
@@ -348,7 +348,7 @@ mod tests {
         let unread = call.charge(100);
         let waiter = tokio::spawn({
             let call = Arc::clone(&call);
-            async move { call.room().await }
+            async move { call.available().await }
         });
         // It has asked once it has left a waker.
         while budgets.state().callers["a"].waiting.is_empty() {

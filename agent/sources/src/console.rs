@@ -35,23 +35,23 @@ pub(crate) async fn attach<G: GuestStreams>(
         let text = format!("the first request of a console did not come within {OPENING:?}");
         ApiError::BadRequest(text)
     })??;
-    let Some(console_request::Body::Attach(wish)) = first.and_then(|request| request.body) else {
+    let Some(console_request::Body::Attach(attach)) = first.and_then(|request| request.body) else {
         return Err(ApiError::BadRequest(String::from(
             "the first request of a console must be attach",
         ))
         .into());
     };
-    let target = permit.target(Kind::VirtualMachineInstance, wish.namespace, wish.name)?;
-    let client = if wish.client.is_empty() {
+    let target = permit.target(Kind::VirtualMachineInstance, attach.namespace, attach.name)?;
+    let client = if attach.client.is_empty() {
         permit.caller.clone()
     } else {
-        format!("{} ({})", wish.client, permit.caller)
+        format!("{} ({})", attach.client, permit.caller)
     };
     let attach = Attach {
         target: target.clone(),
-        uid: wish.uid,
-        force: wish.force,
-        replay_from: wish.replay.then_some(wish.replay_from),
+        uid: attach.uid,
+        force: attach.force,
+        replay_from: attach.replay.then_some(attach.replay_from),
         client: client
             .chars()
             .filter(|character| !character.is_control())

@@ -5,12 +5,12 @@
 //! spread pauses, and leases are kept by the agent alone. Nothing is deleted but what is withdrawn by name.
 
 mod address;
+mod answered;
 mod assignments;
 mod credentials;
 mod heartbeats;
 mod reports;
 mod session;
-mod wishes;
 
 use std::future::Future;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 pub use address::Address;
 use agent_domain::back_off;
+pub use answered::AnsweredAssignments;
 pub use assignments::{
     AssignedName, Assignments, ControlPlaneServices, ControlPlaneSettings, TOKEN_ANNOTATION,
 };
 pub use credentials::CredentialFiles;
 pub use heartbeats::Heartbeats;
 use tracing::{debug, info, warn};
-pub use wishes::Wishes;
 
 use self::session::{Session, SessionError};
 use crate::connector::Connector;
@@ -39,9 +39,9 @@ pub struct ControlPlane<O, N, A> {
     services: ControlPlaneServices<O, N, A>,
     settings: ControlPlaneSettings,
     connector: Connector,
-    wishes: Wishes,
+    assignments: AnsweredAssignments,
     /// What was logged last, so that hours without the control plane are one line.
-    said: String,
+    last_error: String,
 }
 
 impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
@@ -56,8 +56,8 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
             services,
             settings,
             connector,
-            wishes: Wishes::default(),
-            said: String::new(),
+            assignments: AnsweredAssignments::default(),
+            last_error: String::new(),
         }
     }
 
@@ -77,10 +77,10 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
                 1
             };
             let pause = back_off(failures, self.settings.longest_pause, random());
-            self.tell(&error, pause);
+            self.log(&error, pause);
             tokio::select! {
                 () = &mut shutdown => return,
-                () = self.go_on_alone(pause) => {}
+                () = self.wait_to_dial_again(pause) => {}
             }
         }
     }
@@ -94,16 +94,16 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
             Err(error) => return error,
         };
         info!(control_plane = name, "the control plane welcomed this node");
-        self.said.clear();
-        self.wishes.unlist();
-        match session.run(&mut self.wishes).await {
+        self.last_error.clear();
+        self.assignments.unlist();
+        match session.run(&mut self.assignments).await {
             Ok(never) => match never {},
             Err(error) => error,
         }
     }
 
     /// What was asked for before may still have to wait for an earlier placement to end.
-    async fn go_on_alone(&mut self, pause: Duration) {
+    async fn wait_to_dial_again(&mut self, pause: Duration) {
         let mut versions = self.services.objects.versions();
         let over = tokio::time::sleep(pause);
         tokio::pin!(over);
@@ -114,20 +114,20 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
                     if changed.is_err() {
                         return over.await;
                     }
-                    for assignment in self.wishes.waiting() {
+                    for assignment in self.assignments.waiting() {
                         let answer = self
                             .services
                             .assignments
                             .assign(&self.settings.name, &assignment, Duration::ZERO)
                             .await;
-                        self.wishes.note(assignment, &answer);
+                        self.assignments.note(assignment, &answer);
                     }
                 }
             }
         }
     }
 
-    fn tell(&mut self, error: &SessionError, pause: Duration) {
+    fn log(&mut self, error: &SessionError, pause: Duration) {
         let mut text = error.to_string();
         let mut cause = std::error::Error::source(error);
         while let Some(error) = cause {
@@ -135,7 +135,7 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
             cause = error.source();
         }
         let name = &self.settings.name;
-        if self.said == text {
+        if self.last_error == text {
             debug!(control_plane = name, ?pause, "{text}; dialling again");
         } else {
             warn!(
@@ -143,7 +143,7 @@ impl<O: GuestRegistry, N: NodeView, A: Assignments> ControlPlane<O, N, A> {
                 ?pause,
                 "{text}; guests go on, dialling again"
             );
-            self.said = text;
+            self.last_error = text;
         }
     }
 }

@@ -32,11 +32,11 @@ pub(crate) async fn open<G: GuestStreams>(
     let place = forwards.take(&permit.budget)?;
     let first = tokio::time::timeout(OPENING, requests.message()).await;
     let first = first.map_err(|_| bad_request("the first request of a forward did not come"))??;
-    let Some(port_forward_request::Body::Open(wish)) = first.and_then(|request| request.body)
+    let Some(port_forward_request::Body::Open(open)) = first.and_then(|request| request.body)
     else {
         return Err(bad_request("the first request of a forward must be open").into());
     };
-    let forwarded = guests.forward(wanted(permit, wish)?).await?;
+    let forwarded = guests.forward(wanted(permit, open)?).await?;
     let (out, responses) = mpsc::channel(BACKLOG);
     let out = Out(out);
     tokio::spawn(async move {
@@ -78,8 +78,8 @@ async fn carry(
     }
 }
 
-fn wanted(permit: &Permit, wish: PortForwardOpen) -> Result<Forward, ApiError> {
-    let datagrams = match wish.protocol.to_ascii_lowercase().as_str() {
+fn wanted(permit: &Permit, open: PortForwardOpen) -> Result<Forward, ApiError> {
+    let datagrams = match open.protocol.to_ascii_lowercase().as_str() {
         "" | "tcp" => false,
         "udp" => true,
         other => {
@@ -87,14 +87,14 @@ fn wanted(permit: &Permit, wish: PortForwardOpen) -> Result<Forward, ApiError> {
             return Err(ApiError::BadRequest(text));
         }
     };
-    let port = u16::try_from(wish.port).ok().filter(|port| *port > 0);
+    let port = u16::try_from(open.port).ok().filter(|port| *port > 0);
     let port = port.ok_or_else(|| {
-        let text = format!("port {} is not between 1 and 65535", wish.port);
+        let text = format!("port {} is not between 1 and 65535", open.port);
         ApiError::BadRequest(text)
     })?;
     Ok(Forward {
-        target: permit.target(Kind::VirtualMachineInstance, wish.namespace, wish.name)?,
-        uid: wish.uid,
+        target: permit.target(Kind::VirtualMachineInstance, open.namespace, open.name)?,
+        uid: open.uid,
         datagrams,
         port,
         client: permit.caller.clone(),

@@ -10,5 +10,5 @@ mod traced;
 
 #[cfg(test)]
 pub(crate) use self::serve::serve_on;
-pub use self::serve::{Doors, MAX_RESPONSE_BYTES, ServeError, serve};
+pub use self::serve::{Listeners, MAX_RESPONSE_BYTES, ServeError, serve};
 pub use self::services::Services;

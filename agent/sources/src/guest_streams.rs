@@ -143,7 +143,7 @@ pub trait GuestStreams: Clone + Send + Sync + 'static {
     /// Tells a guest something.
     fn run_verb(
         &self,
-        tell: GuestVerb,
+        request: GuestVerb,
     ) -> impl Future<Output = Result<VerbResult, ApiError>> + Send;
 
     /// Attaches to a console.

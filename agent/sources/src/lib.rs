@@ -35,11 +35,11 @@ pub use access::{Access, Grant, Policy};
 pub use budget::CallLimits;
 pub use connector::{Connecting, Connector};
 pub use control_plane::{
-    Address, AssignedName, Assignments, ControlPlane, ControlPlaneServices, ControlPlaneSettings,
-    CredentialFiles, Heartbeats, TOKEN_ANNOTATION, Wishes,
+    Address, AnsweredAssignments, AssignedName, Assignments, ControlPlane, ControlPlaneServices,
+    ControlPlaneSettings, CredentialFiles, Heartbeats, TOKEN_ANNOTATION,
 };
 pub use error::ApiError;
-pub use grpc::{Doors, MAX_RESPONSE_BYTES, ServeError, Services, serve};
+pub use grpc::{Listeners, MAX_RESPONSE_BYTES, ServeError, Services, serve};
 pub use guest_streams::{
     Attach, Attached, Forward, ForwardLink, Forwarded, GuestStreams, GuestVerb, Logs, LogsPieces,
     Verb, VerbResult,
@@ -47,10 +47,10 @@ pub use guest_streams::{
 pub use hooks::HookSocket;
 pub use images::ImageRegistry;
 pub use listen::{
-    MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsDoor, TlsError, TlsFiles, TlsKeys,
+    MOST_CONNECTIONS, Socket, SocketAccess, SocketError, TlsError, TlsFiles, TlsKeys, TlsListener,
 };
 pub use machines::MachineRegistry;
-pub use maintenance::{Maintained, Upkeep, UpkeepWish};
+pub use maintenance::{Maintained, MaintenanceAction, MaintenanceRequest};
 pub use node_view::{AnsweredCall, NodeView};
 pub use objects::{
     Choice, Forms, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,

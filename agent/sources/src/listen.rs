@@ -10,4 +10,4 @@ pub(crate) use connection::Connection;
 pub use incoming::MOST_CONNECTIONS;
 pub(crate) use incoming::incoming;
 pub use socket::{Socket, SocketAccess, SocketError};
-pub use tls::{TlsDoor, TlsError, TlsFiles, TlsKeys};
+pub use tls::{TlsError, TlsFiles, TlsKeys, TlsListener};

@@ -6,7 +6,7 @@ mod registry;
 use std::time::Instant;
 
 use agent_domain::Owner;
-use agent_objects::MachineWish;
+use agent_objects::MachineRequest;
 use proto_node::node::virtual_machine_service_server::VirtualMachineService;
 use proto_node::node::{
     ChangeStateResponse, ExpandVirtualMachineRequest, ExpandVirtualMachineResponse,
@@ -39,10 +39,10 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> MachineCalls<O, N> {
         method: &'static str,
         request: &Request<T>,
         machine: Option<VirtualMachineName>,
-        wish: MachineWish,
+        change: MachineRequest,
     ) -> Result<Response<ChangeStateResponse>, Status> {
         let begun = Instant::now();
-        let answer = self.carry_out(request, machine.unwrap_or_default(), wish);
+        let answer = self.carry_out(request, machine.unwrap_or_default(), change);
         self.answered(method, begun, answer)
     }
 
@@ -70,7 +70,7 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> MachineCalls<O, N> {
         &self,
         request: &Request<T>,
         machine: VirtualMachineName,
-        wish: MachineWish,
+        change: MachineRequest,
     ) -> Result<ChangeStateResponse, ApiError> {
         let namespace = permitted(request, &machine)?;
         let by = WriteBy {
@@ -81,7 +81,7 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> MachineCalls<O, N> {
         };
         let changed = self
             .objects
-            .change_machine((&namespace, &machine.name), wish, &by)?;
+            .change_machine((&namespace, &machine.name), change, &by)?;
         Ok(ChangeStateResponse {
             object: changed.to_text(),
         })
@@ -97,11 +97,11 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> VirtualMachineService
         request: Request<StartVirtualMachineRequest>,
     ) -> Result<Response<ChangeStateResponse>, Status> {
         let asked = request.get_ref();
-        let wish = MachineWish::Start {
+        let change = MachineRequest::Start {
             paused: asked.paused,
         };
         let machine = asked.machine.clone();
-        self.change("StartVirtualMachine", &request, machine, wish)
+        self.change("StartVirtualMachine", &request, machine, change)
     }
 
     async fn stop_virtual_machine(
@@ -109,11 +109,11 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> VirtualMachineService
         request: Request<StopVirtualMachineRequest>,
     ) -> Result<Response<ChangeStateResponse>, Status> {
         let asked = request.get_ref();
-        let wish = MachineWish::Stop {
+        let change = MachineRequest::Stop {
             grace: asked.grace_period_seconds,
         };
         let machine = asked.machine.clone();
-        self.change("StopVirtualMachine", &request, machine, wish)
+        self.change("StopVirtualMachine", &request, machine, change)
     }
 
     async fn restart_virtual_machine(
@@ -121,11 +121,11 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> VirtualMachineService
         request: Request<RestartVirtualMachineRequest>,
     ) -> Result<Response<ChangeStateResponse>, Status> {
         let asked = request.get_ref();
-        let wish = MachineWish::Restart {
+        let change = MachineRequest::Restart {
             grace: asked.grace_period_seconds,
         };
         let machine = asked.machine.clone();
-        self.change("RestartVirtualMachine", &request, machine, wish)
+        self.change("RestartVirtualMachine", &request, machine, change)
     }
 
     async fn expand_virtual_machine(

@@ -19,7 +19,7 @@ const MOST_PARALLEL: u32 = 1024;
 
 /// What somebody wants of the node.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Upkeep {
+pub enum MaintenanceAction {
     /// It starts no guests.
     Cordon,
     /// It starts guests, and is no longer drained.
@@ -32,9 +32,9 @@ pub enum Upkeep {
 
 /// A request for maintenance.
 #[derive(Clone, Debug)]
-pub struct UpkeepWish {
+pub struct MaintenanceRequest {
     /// The maintenance that is asked for.
-    pub what: Upkeep,
+    pub what: MaintenanceAction,
     /// The node that is meant. Empty: whichever it is.
     pub node_name: String,
     /// Judge only.
@@ -56,7 +56,7 @@ pub trait Maintained: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ApiError::Conflict`] when another node is meant, [`ApiError::Internal`].
-    fn maintain(&self, wish: UpkeepWish) -> Result<(Maintenance, bool), ApiError>;
+    fn maintain(&self, request: MaintenanceRequest) -> Result<(Maintenance, bool), ApiError>;
 }
 
 /// The service.
@@ -69,16 +69,16 @@ impl<N: Maintained + NodeView> MaintenanceCalls<N> {
         &self,
         method: &'static str,
         request: &Request<T>,
-        (what, node_name, dry_run): (Upkeep, &str, bool),
+        (what, node_name, dry_run): (MaintenanceAction, &str, bool),
     ) -> Result<(Maintenance, bool), Status> {
         self.count(method, || {
-            let wish = UpkeepWish {
+            let wanted = MaintenanceRequest {
                 what: checked(what)?,
                 node_name: node_name.to_owned(),
                 dry_run,
                 client: Permit::of(request)?.caller,
             };
-            self.0.maintain(wish)
+            self.0.maintain(wanted)
         })
     }
 
@@ -103,8 +103,8 @@ impl<N: Maintained + NodeView> MaintenanceCalls<N> {
 }
 
 /// Refuses options that make no sense.
-fn checked(what: Upkeep) -> Result<Upkeep, ApiError> {
-    let Upkeep::Drain(options) = &what else {
+fn checked(what: MaintenanceAction) -> Result<MaintenanceAction, ApiError> {
+    let MaintenanceAction::Drain(options) = &what else {
         return Ok(what);
     };
     if options
@@ -140,8 +140,12 @@ impl<N: Maintained + NodeView> MaintenanceService for MaintenanceCalls<N> {
         request: Request<CordonRequest>,
     ) -> Result<Response<CordonResponse>, Status> {
         let asked = request.get_ref();
-        let wish = (Upkeep::Cordon, asked.node_name.as_str(), asked.dry_run);
-        let (maintenance, changed) = self.maintain("Cordon", &request, wish)?;
+        let wanted = (
+            MaintenanceAction::Cordon,
+            asked.node_name.as_str(),
+            asked.dry_run,
+        );
+        let (maintenance, changed) = self.maintain("Cordon", &request, wanted)?;
         Ok(Response::new(CordonResponse {
             maintenance: Some(maintenance),
             changed,
@@ -153,8 +157,12 @@ impl<N: Maintained + NodeView> MaintenanceService for MaintenanceCalls<N> {
         request: Request<UncordonRequest>,
     ) -> Result<Response<UncordonResponse>, Status> {
         let asked = request.get_ref();
-        let wish = (Upkeep::Uncordon, asked.node_name.as_str(), asked.dry_run);
-        let (maintenance, changed) = self.maintain("Uncordon", &request, wish)?;
+        let wanted = (
+            MaintenanceAction::Uncordon,
+            asked.node_name.as_str(),
+            asked.dry_run,
+        );
+        let (maintenance, changed) = self.maintain("Uncordon", &request, wanted)?;
         Ok(Response::new(UncordonResponse {
             maintenance: Some(maintenance),
             changed,
@@ -167,12 +175,12 @@ impl<N: Maintained + NodeView> MaintenanceService for MaintenanceCalls<N> {
     ) -> Result<Response<DrainResponse>, Status> {
         let asked = request.get_ref();
         let options = asked.options.unwrap_or_default();
-        let wish = (
-            Upkeep::Drain(options),
+        let wanted = (
+            MaintenanceAction::Drain(options),
             asked.node_name.as_str(),
             asked.dry_run,
         );
-        let (maintenance, cordoned) = self.maintain("Drain", &request, wish)?;
+        let (maintenance, cordoned) = self.maintain("Drain", &request, wanted)?;
         Ok(Response::new(DrainResponse {
             maintenance: Some(maintenance),
             cordoned,
@@ -183,12 +191,12 @@ impl<N: Maintained + NodeView> MaintenanceService for MaintenanceCalls<N> {
         &self,
         request: Request<CancelDrainRequest>,
     ) -> Result<Response<CancelDrainResponse>, Status> {
-        let wish = (
-            Upkeep::CancelDrain,
+        let wanted = (
+            MaintenanceAction::CancelDrain,
             request.get_ref().node_name.as_str(),
             false,
         );
-        let (maintenance, changed) = self.maintain("CancelDrain", &request, wish)?;
+        let (maintenance, changed) = self.maintain("CancelDrain", &request, wanted)?;
         Ok(Response::new(CancelDrainResponse {
             maintenance: Some(maintenance),
             changed,
@@ -203,13 +211,13 @@ mod tests {
     #[test]
     fn a_drain_that_makes_no_sense_is_refused_with_the_field() {
         let answer_to =
-            |options| checked(Upkeep::Drain(options)).map_err(|error| error.to_string());
+            |options| checked(MaintenanceAction::Drain(options)).map_err(|error| error.to_string());
         let fair = DrainOptions {
             grace_period_seconds: Some(0),
             parallel: MOST_PARALLEL,
             ..DrainOptions::default()
         };
-        assert_eq!(answer_to(fair), Ok(Upkeep::Drain(fair)));
+        assert_eq!(answer_to(fair), Ok(MaintenanceAction::Drain(fair)));
         for (options, field) in [
             (
                 DrainOptions {

@@ -101,7 +101,7 @@ impl<F: Feed> Watch<F> {
         let mut last: Option<(String, String)> = None;
         loop {
             // No further page is read for a client that does not read.
-            self.room().await?;
+            self.available().await?;
             let after = last.as_ref();
             let after = after.map(|(namespace, name)| (namespace.as_str(), name.as_str()));
             let (listed, items) = match self.feed.list(self.filter.kind, after) {
@@ -134,9 +134,9 @@ impl<F: Feed> Watch<F> {
     }
 
     /// Waits until more may wait for the caller. A client that is gone ends its watch, whatever others of it do.
-    async fn room(&self) -> Result<(), Ended> {
+    async fn available(&self) -> Result<(), Ended> {
         tokio::select! {
-            () = self.call.room() => Ok(()),
+            () = self.call.available() => Ok(()),
             () = self.out.closed() => Err(Ended),
         }
     }
@@ -174,7 +174,7 @@ impl<F: Feed> Watch<F> {
     /// Sends some changes, if there are any.
     async fn advance(&mut self) -> Result<bool, Ended> {
         // No further changes are read for a client that does not read.
-        self.room().await?;
+        self.available().await?;
         let (changes, until) = match self.feed.changes(self.filter.kind, self.version) {
             Ok(changes) => changes,
             Err(error) => return self.fail(error).await.map(|()| false),

@@ -109,12 +109,12 @@ impl Transaction<'_> {
         mark.highest = mark.highest.max(assignment.token);
         self.put_mark(&key.control_plane, mark)?;
         if self.assignments.len()? > MOST {
-            self.forget_one()?;
+            self.remove_oldest_withdrawn()?;
         }
         Ok(())
     }
 
-    fn forget_one(&mut self) -> Result<(), StoreError> {
+    fn remove_oldest_withdrawn(&mut self) -> Result<(), StoreError> {
         let mut oldest: Option<(AssignmentKey, Assignment)> = None;
         for row in self.assignments.iter()? {
             let (key, assignment) = parse(row?)?;

@@ -77,11 +77,11 @@ impl Transaction<'_> {
         self.remove(key, last)
     }
 
-    /// Forgets which uids are gone, the oldest first, until `kept` are left. Those that something refers to stay.
+    /// Removes uids of deleted objects, the oldest first, until `kept` are left. Those that something refers to stay.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub fn forget_gone(&mut self, kept: u64) -> Result<(), StoreError> {
+    pub fn prune_deleted_uids(&mut self, kept: u64) -> Result<(), StoreError> {
         let surplus = self.gone.len()?.saturating_sub(kept);
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         if surplus == 0 {

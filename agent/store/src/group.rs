@@ -55,7 +55,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn tell(&self, outcome: Result<(), String>) {
+    fn set(&self, outcome: Result<(), String>) {
         *locked(&self.known) = Some(outcome);
         self.changed.notify_all();
     }
@@ -115,7 +115,7 @@ impl Group {
             Ok(Ran::Refused(error)) => {
                 // Who came before may wait for this one to commit.
                 if batch.members > 0 {
-                    self.leave(file, open, batch);
+                    self.leave_unchanged(file, open, batch);
                 }
                 Err(error)
             }
@@ -131,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Runs jobs in one transaction, those that come meanwhile among them, and tells each what became of it once that is
+    /// Runs jobs in one transaction, those that come meanwhile among them, and gives each its result once that is
     /// committed. Jobs that have not run are left over.
     pub(crate) fn run_queued(
         &self,
@@ -157,10 +157,10 @@ impl Group {
             Ok(batch) => batch,
             Err(error) => return finish(jobs.drain(..).collect(), Err(error)),
         };
-        let room = MOST.saturating_sub(batch.members).max(1);
+        let most = MOST.saturating_sub(batch.members).max(1);
         let mut members = Vec::new();
         let ran = match Transaction::open(&batch.transaction, limits) {
-            Ok(transaction) => run_each(transaction, room, &mut members, || {
+            Ok(transaction) => run_each(transaction, most, &mut members, || {
                 if jobs.is_empty() {
                     jobs.append(&mut more());
                 }
@@ -210,9 +210,14 @@ impl Group {
     }
 
     /// Goes without having changed anything.
-    fn leave(&self, file: &LedgerFile, mut open: MutexGuard<'_, Option<Batch>>, batch: Batch) {
+    fn leave_unchanged(
+        &self,
+        file: &LedgerFile,
+        mut open: MutexGuard<'_, Option<Batch>>,
+        batch: Batch,
+    ) {
         if self.waiting.load(Ordering::SeqCst) == 0 {
-            // Its members hear of a failure.
+            // Its members get the error.
             drop(commit(file, batch));
         } else {
             *open = Some(batch);
@@ -221,17 +226,17 @@ impl Group {
 }
 
 /// Runs one job after another. Those that are to be committed come to `members`; one that fails before it changed
-/// anything hears of it at once.
+/// anything gets its error at once.
 ///
 /// # Errors
-/// When the batch cannot be committed; whoever is to blame has been told.
+/// When the batch cannot be committed; the job that caused it has its error.
 fn run_each(
     mut transaction: Transaction<'_>,
-    room: usize,
+    most: usize,
     members: &mut Vec<Box<dyn Job>>,
     mut next: impl FnMut() -> Option<Box<dyn Job>>,
 ) -> Result<(), StoreError> {
-    while members.len() < room {
+    while members.len() < most {
         let Some(mut job) = next() else { break };
         transaction.begin_member();
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut transaction)));
@@ -243,14 +248,14 @@ fn run_each(
                     return Err(halfway());
                 }
             }
-            // Who asked for it hears that it is gone; the panic itself is in the log.
+            // Its caller gets an error; the panic itself is in the log.
             Err(_) => return Err(halfway()),
         }
     }
     transaction.close()
 }
 
-/// Tells jobs what became of them: the first the error itself, the others that they shared it.
+/// Gives jobs their results: the first the error itself, the others that they shared it.
 fn finish(jobs: Vec<Box<dyn Job>>, mut stored: Result<(), StoreError>) {
     let why = stored.as_ref().err().map(ToString::to_string);
     for job in jobs {
@@ -271,11 +276,11 @@ fn halfway() -> StoreError {
     }
 }
 
-/// Commits, while nobody else can begin, and tells all members.
+/// Commits, while nobody else can begin, and gives all members the result.
 fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
     let transaction = batch.transaction;
     let committed = file.with(|_| Ok(transaction.commit()?));
-    batch.outcome.tell(match &committed {
+    batch.outcome.set(match &committed {
         Ok(()) => Ok(()),
         Err(error) => Err(error.to_string()),
     });
@@ -287,7 +292,7 @@ fn abandon(batch: Batch) {
     let why = HALFWAY.to_owned();
     // Dropping a transaction gives it up.
     drop(batch.transaction);
-    batch.outcome.tell(Err(why));
+    batch.outcome.set(Err(why));
 }
 
 /// No holder of these locks can leave what they guard half changed.

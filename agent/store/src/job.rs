@@ -61,13 +61,13 @@ where
 
     fn finish(self: Box<Self>, stored: Result<(), StoreError>) {
         let this = *self;
-        let told = match (this.result, stored) {
+        let result = match (this.result, stored) {
             // Work that failed by itself reports its own error.
             (Some(Err(error)), _) => Err(error),
             (Some(Ok(value)), Ok(())) => Ok(value),
             (_, Err(error)) => Err(error.into()),
             (None, Ok(())) => return,
         };
-        (this.done)(told);
+        (this.done)(result);
     }
 }

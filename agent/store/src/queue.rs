@@ -2,7 +2,7 @@
 //!
 //! A thread that waits for its sync is put to sleep and woken again, and all others with it: under load that takes more
 //! time than the transactions. Here they come one after another on one thread, which opens the tables once for all that are
-//! there, commits once, and then tells each what became of it.
+//! there, commits once, and then gives each its result.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,7 +114,7 @@ impl Drop for Queue {
         };
         // The work that it has just done may have been the last to hold the ledger.
         if thread.thread().id() != std::thread::current().id() {
-            // Its panics were told when they happened.
+            // Its panics were logged when they happened.
             drop(thread.join());
         }
     }

@@ -53,10 +53,10 @@ impl Ledger {
         }
         self.write(|transaction| {
             for kind in logs {
-                transaction.forget_log(kind)?;
+                transaction.remove_log(kind)?;
             }
             for id in &unneeded {
-                transaction.forget_seal_key(id)?;
+                transaction.remove_seal_key(id)?;
             }
             Ok::<_, StoreError>(())
         })?;
@@ -80,7 +80,7 @@ impl Ledger {
 
 impl Transaction<'_> {
     /// Has whoever follows a kind list it again.
-    fn forget_log(&mut self, kind: &str) -> Result<(), StoreError> {
+    fn remove_log(&mut self, kind: &str) -> Result<(), StoreError> {
         self.changed = true;
         self.changes
             .retain_in((kind, 0)..=(kind, u64::MAX), |_, _| false)?;
@@ -88,7 +88,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn forget_seal_key(&mut self, id: &str) -> Result<(), StoreError> {
+    fn remove_seal_key(&mut self, id: &str) -> Result<(), StoreError> {
         self.changed = true;
         self.seal_keys.remove(id)?;
         Ok(())

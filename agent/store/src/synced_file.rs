@@ -58,7 +58,7 @@ impl<B: StorageBackend> SyncedFile<B> {
         }
     }
 
-    fn remember(&self) {
+    fn set_mark(&self) {
         self.is_unsynced.store(true, Ordering::Release);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -66,7 +66,7 @@ impl<B: StorageBackend> SyncedFile<B> {
         let _made = options.open(&self.mark).is_ok();
     }
 
-    fn forget(&self) {
+    fn clear_mark(&self) {
         // A mark that stays costs the next process no more than writing everything once.
         let _removed = std::fs::remove_file(&self.mark).is_ok();
         self.is_unsynced.store(false, Ordering::Release);
@@ -110,11 +110,11 @@ impl<B: StorageBackend> StorageBackend for SyncedFile<B> {
             self.write_again()?;
         }
         if let Err(error) = self.below.sync_data() {
-            self.remember();
+            self.set_mark();
             return Err(error);
         }
         if is_unsynced {
-            self.forget();
+            self.clear_mark();
         }
         Ok(())
     }

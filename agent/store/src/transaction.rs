@@ -171,7 +171,7 @@ impl<'txn> Transaction<'txn> {
         self.log(kind, key, object)
     }
 
-    /// Takes an object away, its record and idempotency keys with it. `last` is its final state, told
+    /// Takes an object away, its record and idempotency keys with it. `last` is its final state, sent
     /// to watchers. What is not there is success.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl<'txn> Transaction<'txn> {
         self.objects.remove(key.row().as_str())?;
         self.uids.remove(last.uid.as_str())?;
         self.records.remove(&last.uid)?;
-        self.forget_keys(&last.uid)?;
+        self.remove_idempotency_keys(&last.uid)?;
         self.log(ChangeKind::Deleted, key, last)
     }
 
@@ -200,8 +200,8 @@ impl<'txn> Transaction<'txn> {
         Ok(())
     }
 
-    /// Forgets the idempotency keys of a uid; those of others are not read.
-    fn forget_keys(&mut self, uid: &str) -> Result<(), StoreError> {
+    /// Removes the idempotency keys of a uid; those of others are not read.
+    fn remove_idempotency_keys(&mut self, uid: &str) -> Result<(), StoreError> {
         let mut keys = Vec::new();
         for row in self.keys_of.range((uid, "")..)? {
             let (entry, _) = row?;

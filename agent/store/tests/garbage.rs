@@ -50,7 +50,7 @@ fn an_owner_is_remembered_as_gone_until_it_is_forgotten() {
     assert_eq!(everything.gone, [String::from("u1")].into());
     assert!(ledger.is_gone("u1").expect("reads") && !ledger.is_gone("u2").expect("reads"));
     ledger
-        .write(|transaction| transaction.forget_gone(0))
+        .write(|transaction| transaction.prune_deleted_uids(0))
         .expect("is written");
     assert!(!ledger.is_gone("u1").expect("reads"));
     let everything = ledger.everything(|_| false, |key, _| key);
@@ -83,15 +83,15 @@ fn an_owner_is_not_forgotten_while_something_names_it() {
         let everything = ledger.everything(|_| false, |_, _| ());
         everything.expect("reads").gone
     };
-    let forget = || {
-        let forgotten = ledger.write(|transaction| transaction.forget_gone(0));
+    let prune_all = || {
+        let forgotten = ledger.write(|transaction| transaction.prune_deleted_uids(0));
         forgotten.expect("is written");
         gone()
     };
-    assert_eq!(forget(), [String::from("u1")].into());
+    assert_eq!(prune_all(), [String::from("u1")].into());
     let removed = ledger.write(|transaction| transaction.remove(&key("Vmi", "web-1"), vmi));
     removed.expect("is written");
-    assert!(forget().is_empty());
+    assert!(prune_all().is_empty());
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn the_owners_that_went_last_are_remembered() {
     });
     written.expect("is written");
     let remembered = |kept| {
-        let forgotten = ledger.write(|transaction| transaction.forget_gone(kept));
+        let forgotten = ledger.write(|transaction| transaction.prune_deleted_uids(kept));
         forgotten.expect("is written");
         let everything = ledger.everything(|_| false, |_, _| ());
         everything.expect("reads").gone

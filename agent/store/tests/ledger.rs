@@ -321,14 +321,14 @@ fn writer_of_the_kill_test() {
         if next.is_multiple_of(2) {
             put(&ledger, &name, &name, generation, &vec![1; 3000]).expect("put");
         } else {
-            let (told, done) = std::sync::mpsc::channel();
+            let (sender, done) = std::sync::mpsc::channel();
             ledger.submit(
                 move |transaction| {
                     let version = transaction.next_version();
                     let object = object(&name, generation, version, &vec![1; 3000]);
                     transaction.put(&key(&name), object)
                 },
-                move |result: Result<(), StoreError>| drop(told.send(result)),
+                move |result: Result<(), StoreError>| drop(sender.send(result)),
             );
             done.recv().expect("is acknowledged").expect("put");
         }

@@ -291,12 +291,12 @@ fn the_ledger_of_the_release_before_goes_on() {
     assert_eq!(checked.problems, Vec::<String>::new());
     let ledger = open(directory.path(), 100);
     let some = ledger.changes_after("Vmi", 9, 10).expect("is kept");
-    let told: Vec<_> = some
+    let output: Vec<_> = some
         .changes
         .iter()
         .map(|it| (it.version, it.kind))
         .collect();
-    assert_eq!(told, [(10, ChangeKind::Added), (12, ChangeKind::Added)]);
+    assert_eq!(output, [(10, ChangeKind::Added), (12, ChangeKind::Added)]);
     for kind in ["Vmi", "Event", "Secret"] {
         let expired = ledger.changes_after(kind, 8, 10);
         assert!(

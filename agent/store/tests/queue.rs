@@ -33,8 +33,8 @@ fn submit<T: Send + 'static>(
     ledger: &Ledger,
     work: impl FnOnce(&mut Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
 ) -> Receiver<Result<T, StoreError>> {
-    let (told, result) = channel();
-    ledger.submit(work, move |done| drop(told.send(done)));
+    let (sender, result) = channel();
+    ledger.submit(work, move |done| drop(sender.send(done)));
     result
 }
 
@@ -95,8 +95,8 @@ fn a_refused_write_harms_none_of_its_batch() {
     let last = submit(&ledger, |transaction| put(transaction, "last"));
     go_on();
     assert_eq!(first.recv().expect("has a result").expect("is stored"), 1);
-    let told = refused.recv().expect("has a result");
-    assert!(matches!(told, Err(StoreError::Closed)), "{told:?}");
+    let sender = refused.recv().expect("has a result");
+    assert!(matches!(sender, Err(StoreError::Closed)), "{sender:?}");
     assert_eq!(last.recv().expect("has a result").expect("is stored"), 2);
 }
 
@@ -117,8 +117,8 @@ fn a_write_that_fails_halfway_takes_those_before_it_along() {
     let first = first.recv().expect("has a result");
     assert!(matches!(first, Err(StoreError::NotShared { .. })));
     for failed in [refused, halfway, refused_later] {
-        let told = failed.recv().expect("has a result");
-        assert!(matches!(told, Err(StoreError::Closed)), "{told:?}");
+        let sender = failed.recv().expect("has a result");
+        assert!(matches!(sender, Err(StoreError::Closed)), "{sender:?}");
     }
     assert_eq!(last.recv().expect("has a result").expect("is stored"), 1);
     let (objects, _) = ledger.objects("Vmi").expect("is read");
@@ -162,13 +162,13 @@ fn the_last_to_hold_the_ledger_may_be_a_write_of_its_own() {
     let directory = tempfile::tempdir().expect("a directory");
     let ledger = std::sync::Arc::new(open(directory.path()));
     let held = std::sync::Arc::clone(&ledger);
-    let (told, result) = channel();
+    let (sender, result) = channel();
     let go_on = hold(&ledger);
     ledger.submit(
         |transaction| put(transaction, "web"),
         move |done| {
             drop(held);
-            drop(told.send(done));
+            drop(sender.send(done));
         },
     );
     drop(ledger);
@@ -187,8 +187,8 @@ fn writes_of_both_ways_share_what_there_is() {
                 for number in 0..50 {
                     let name = format!("{writer}-{number}");
                     let version = if number % 2 == 0 {
-                        let told = submit(ledger, move |transaction| put(transaction, &name));
-                        told.recv().expect("has a result")
+                        let sender = submit(ledger, move |transaction| put(transaction, &name));
+                        sender.recv().expect("has a result")
                     } else {
                         ledger.write(|transaction| put(transaction, &name))
                     };

@@ -10,7 +10,7 @@ use anyhow::Context;
 use integration::{process, testguest};
 use tun_rs::{DeviceBuilder, Layer};
 
-/// The address that `testguest` sends to unless told otherwise.
+/// The address that `testguest` sends to by default.
 const PEER: [u8; 6] = [0x02, 0x6b, 0x76, 0x6d, 0x00, 0x01];
 /// EtherType of its frames, one of those kept for experiments (IEEE 802).
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];

@@ -49,11 +49,11 @@ async fn begin(watchers: u32, kind: &str) -> anyhow::Result<()> {
     for _ in 0..watchers {
         running.spawn(watch(kind.to_owned()));
     }
-    let mut told = 0;
+    let mut count = 0;
     while let Some(ended) = running.join_next().await {
-        told += ended??;
+        count += ended??;
     }
-    println!("{told} {}", begun.elapsed().as_secs_f64());
+    println!("{count} {}", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -65,13 +65,13 @@ async fn watch(kind: String) -> anyhow::Result<u64> {
         ..WatchObjectsRequest::default()
     };
     let mut changes = service.watch_objects(request).await?.into_inner();
-    let mut told = 0;
+    let mut count = 0;
     loop {
         let change = changes.message().await?.context("the watch ended")?;
         if change.r#type() == Type::Bookmark {
-            return Ok(told);
+            return Ok(count);
         }
-        told += 1;
+        count += 1;
     }
 }
 

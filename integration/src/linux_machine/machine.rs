@@ -53,8 +53,8 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// When the shell does not answer.
-    pub fn tell(&mut self, command: &str) -> anyhow::Result<String> {
-        self.console.tell(command, ANSWER)
+    pub fn shell_output(&mut self, command: &str) -> anyhow::Result<String> {
+        self.console.shell_output(command, ANSWER)
     }
 
     /// Asks its VMM.

@@ -35,7 +35,7 @@ impl Agent {
         let mut record = stored.clone();
         world.follow_clock(&mut record);
         if let Some((action, outcome)) = self.operations.ended(world, faults) {
-            world.say(|| format!("agent    {} ended with {outcome:?}", action.name()));
+            world.log(|| format!("agent    {} ended with {outcome:?}", action.name()));
             record = complete(&record, &action, &outcome, world.wall()).0;
         }
         self.memory = Some(record.clone());
@@ -55,7 +55,7 @@ impl Agent {
         if self.execute(world, &planned.actions, faults) && planned.gone && !world.store_is_full() {
             world.disk.object_exists = false;
             world.gone = true;
-            world.say(|| String::from("agent    the object is gone"));
+            world.log(|| String::from("agent    the object is gone"));
         }
     }
 
@@ -66,7 +66,7 @@ impl Agent {
                 return false;
             }
             let outcome = self.operations.execute(world, action, faults);
-            world.say(|| format!("agent    {} gave {outcome:?}", action.name()));
+            world.log(|| format!("agent    {} gave {outcome:?}", action.name()));
             if self.dies(world, faults) {
                 return false;
             }
@@ -90,15 +90,15 @@ impl Agent {
     fn store(&mut self, world: &mut World, record: &Record) -> bool {
         let is_full = world.store_is_full();
         if is_full && world.random.chance(75) {
-            world.say(|| String::from("agent    cannot store the record"));
+            world.log(|| String::from("agent    cannot store the record"));
             return false;
         }
         if record.phase() != world.disk.record.phase() {
-            world.say(|| format!("agent    phase {}", record.phase().as_str()));
+            world.log(|| format!("agent    phase {}", record.phase().as_str()));
         }
         let mut record = record.clone();
         if world.older {
-            forget_the_new(&mut record);
+            drop_new_fields(&mut record);
         }
         if record.report.probes.unhealthy.is_some() {
             world.asked.unhealthy.get_or_insert(world.now);
@@ -123,7 +123,7 @@ impl Agent {
     /// The agent is killed, and started again.
     pub(crate) fn kill(&mut self, world: &mut World) {
         world.kills += 1;
-        world.say(|| String::from("agent    is killed"));
+        world.log(|| String::from("agent    is killed"));
         self.memory = None;
         self.wake_at = None;
         self.operations = Operations::default();
@@ -131,7 +131,7 @@ impl Agent {
         world.weather.seen.downgrades += u64::from(world.older);
         let record = &mut world.disk.record;
         if world.older {
-            forget_the_new(record);
+            drop_new_fields(record);
         }
         match read_again(record) {
             Ok(again) => *record = again,
@@ -143,7 +143,7 @@ impl Agent {
 }
 
 /// What an earlier release does not know is gone once it has written a record.
-fn forget_the_new(record: &mut Record) {
+fn drop_new_fields(record: &mut Record) {
     record.report.clock = None;
     record.report.deletion = None;
     record.report.operation = None;

@@ -2,7 +2,7 @@
 //! stalls, repeats and cuts, while agents are killed between any two effects and nodes lose their power.
 //!
 //! What decides is the product's own: [`agent_plan`] judges assignments and leases, [`agent_sources`] counts
-//! heartbeats and keeps wishes, and the book is that of `integration/scheduler`. Everything around them is simulated.
+//! heartbeats and keeps assignments, and the placement state is that of `integration/scheduler`. Everything around them is simulated.
 
 mod line;
 mod node;

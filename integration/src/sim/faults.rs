@@ -48,19 +48,19 @@ impl World {
             let spell = self.spell(40_000);
             self.weather.store_full_until = self.now.plus(spell);
             self.weather.seen.full_stores += 1;
-            self.say(|| format!("disk     the store is full for {} ms", spell.0));
+            self.log(|| format!("disk     the store is full for {} ms", spell.0));
         }
         if self.random.below(300) == 0 {
             let spell = self.spell(40_000);
             self.weather.disk_full_until = self.now.plus(spell);
             self.weather.seen.full_disks += 1;
-            self.say(|| format!("disk     is full for {} ms", spell.0));
+            self.log(|| format!("disk     is full for {} ms", spell.0));
         }
         if self.weather.sets_clock && self.random.below(60) == 0 {
             let before = self.wall();
             self.weather.set_clock(&mut self.random);
             let by = self.wall().0 - before.0;
-            self.say(|| format!("clock    is set by {by} ms"));
+            self.log(|| format!("clock    is set by {by} ms"));
         }
         for index in 0..self.processes.len() {
             self.trouble(index);
@@ -89,7 +89,7 @@ impl World {
             self.holdings.remove(&Holding::Sandbox);
             self.weather.seen.lost_cgroups += 1;
             let incarnation = self.processes[index].incarnation;
-            self.say(|| format!("vmm {incarnation}    has no cgroup any more"));
+            self.log(|| format!("vmm {incarnation}    has no cgroup any more"));
         }
     }
 

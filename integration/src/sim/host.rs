@@ -131,7 +131,7 @@ impl World {
     /// Carries out an action as an honest host does. Any action may come twice and late.
     pub(crate) fn carry_out(&mut self, action: &Action) -> Result<Completed, Failure> {
         self.effects += 1;
-        self.say(|| format!("host     {action:?}"));
+        self.log(|| format!("host     {action:?}"));
         let writes = matches!(
             action,
             Action::EnsureKernel

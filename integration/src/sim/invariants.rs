@@ -14,12 +14,14 @@ pub(crate) struct Watcher {
 
 /// In a settled world the condition `ResourcesNotEnforced` says whether a guest runs without limits.
 fn check_limits(world: &World) -> Result<(), String> {
-    let told = world.disk.record.report.conditions.iter();
-    let is_told = told.clone().any(|it| it.kind == "ResourcesNotEnforced");
+    let conditions = world.disk.record.report.conditions.iter();
+    let is_reported = conditions
+        .clone()
+        .any(|it| it.kind == "ResourcesNotEnforced");
     let is_so = world.processes.iter().any(|process| !process.enforced);
-    if !world.processes.is_empty() && is_told != is_so {
+    if !world.processes.is_empty() && is_reported != is_so {
         return Err(format!(
-            "the VMM is without limits: {is_so}, and the condition says so: {is_told}"
+            "the VMM is without limits: {is_so}, and the condition says so: {is_reported}"
         ));
     }
     Ok(())
@@ -57,9 +59,9 @@ fn check_silence(agent: &Agent) -> Result<(), String> {
         .conditions
         .iter()
         .find(|it| it.kind == "Ready");
-    let is_told = ready
+    let is_reported = ready
         .is_some_and(|it| it.status == ConditionStatus::Unknown && it.reason == "VmmNotAnswering");
-    if is_awaited && is_silent && !is_told {
+    if is_awaited && is_silent && !is_reported {
         return Err(format!("a silent VMM is not reported: {ready:?}"));
     }
     Ok(())
@@ -166,7 +168,7 @@ impl Watcher {
     }
 
     /// In a settled world a guest is held exactly when that was asked for last, or when its disk failed
-    /// and nobody has told it to go on since.
+    /// and nobody has resumed it since.
     fn check_held(&self, world: &World) -> Result<(), String> {
         let record = &world.disk.record;
         for process in &world.processes {

@@ -72,7 +72,7 @@ impl Operations {
         }
         let span = i64::try_from(world.random.below(20_000)).unwrap_or(0);
         let is_silent = faults && world.random.chance(30);
-        world.say(|| format!("agent    {} takes {span} ms", action.name()));
+        world.log(|| format!("agent    {} takes {span} ms", action.name()));
         world.tally_begun();
         self.running = Some(Running {
             action: action.clone(),

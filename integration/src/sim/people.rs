@@ -15,7 +15,7 @@ impl World {
             self.deletes_at = None;
             self.disk.deletion_requested_at = Some(self.wall());
             self.asked.deletion = Some(self.now);
-            self.say(|| String::from("user     deletes the VMI"));
+            self.log(|| String::from("user     deletes the VMI"));
         }
     }
 
@@ -30,7 +30,7 @@ impl World {
             9 if self.random.chance(10) => Order::Stop { grace: GRACE },
             10..13 if !self.store_is_full() => {
                 self.cable_out = !self.cable_out;
-                self.say(|| format!("user     wants the cable out: {}", self.cable_out));
+                self.log(|| format!("user     wants the cable out: {}", self.cable_out));
                 return;
             }
             _ => return,
@@ -39,7 +39,7 @@ impl World {
         self.follow_clock(&mut record);
         let answer = order(&record, asked, self.wall());
         let is_taken = answer.is_ok() && !self.store_is_full();
-        self.say(|| format!("user     {asked:?}: {is_taken}"));
+        self.log(|| format!("user     {asked:?}: {is_taken}"));
         if let Ok(orders) = answer
             && is_taken
         {

@@ -212,7 +212,7 @@ impl World {
     pub(crate) fn probes(&mut self, faults: bool) -> ProbeResults {
         let failed = faults && self.random.below(2000) == 0;
         if failed {
-            self.say(|| String::from("guest    fails its liveness probe"));
+            self.log(|| String::from("guest    fails its liveness probe"));
         }
         let why = String::from("simulated");
         ProbeResults {
@@ -232,7 +232,7 @@ impl World {
         })
     }
 
-    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("{:>9} ms  {}", self.now.0 - EPOCH.0, what());
         }
@@ -259,7 +259,7 @@ impl World {
 
     /// From here on nothing goes wrong any more.
     pub(crate) fn calm(&mut self) {
-        self.say(|| String::from("---      calm"));
+        self.log(|| String::from("---      calm"));
         self.clear_up();
         for process in &mut self.processes {
             process.answers = true;
@@ -272,7 +272,7 @@ impl World {
             self.late.drain(..).partition(|late| late.due <= now);
         self.late = later;
         for late in due {
-            self.say(|| format!("late     {:?}", late.action));
+            self.log(|| format!("late     {:?}", late.action));
             // Nobody waits for the answer.
             drop(self.carry_out(&late.action));
         }
@@ -299,7 +299,7 @@ impl World {
 
     pub(crate) fn leave_record(&mut self, incarnation: u64, reason: ExitReason) {
         let at = self.now;
-        self.say(|| format!("vmm {incarnation}    leaves its exit record: {reason:?}"));
+        self.log(|| format!("vmm {incarnation}    leaves its exit record: {reason:?}"));
         self.exits.entry(incarnation).or_insert(ExitObserved {
             reason,
             detail: String::new(),
@@ -326,7 +326,7 @@ impl World {
         }
         if self.random.chance(1) && !self.processes.is_empty() {
             let lost = self.processes.remove(0);
-            self.say(|| format!("vmm {}    is killed by a stranger", lost.incarnation));
+            self.log(|| format!("vmm {}    is killed by a stranger", lost.incarnation));
         }
     }
 
@@ -338,7 +338,7 @@ impl World {
         // What lives in memory is gone; disks and records are not.
         self.holdings.remove(&Holding::Taps);
         self.holdings.remove(&Holding::Sandbox);
-        self.say(|| String::from("node     reboots"));
+        self.log(|| String::from("node     reboots"));
     }
 
     pub(crate) fn start_process(&mut self, incarnation: u64) -> VmmIdentity {

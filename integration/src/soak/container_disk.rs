@@ -168,7 +168,7 @@ fn live_once(
     clock.done("Debian, to login");
     guest.look(machine.data_source)?;
     clock.done("cloud-init ended; logged in by ssh over the pod network, looked around");
-    guest.tell("key", "sudo systemctl poweroff --no-block")?;
+    guest.shell_output("key", "sudo systemctl poweroff --no-block")?;
     agent.wait_for_phase(name, "Succeeded", PATIENCE)?;
     clock.done("power-off from inside");
     Ok(())
@@ -258,7 +258,7 @@ impl Guest<'_> {
         self.node
             .wait_for(&log_in, PATIENCE)
             .context("nobody is let in")?;
-        let result = self.tell(
+        let result = self.shell_output(
             "key",
             "until test -s /run/cloud-init/result.json; do sleep 1; done; cat /run/cloud-init/result.json",
         )?;
@@ -267,19 +267,22 @@ impl Guest<'_> {
             result.contains("\"errors\":[]") && result.contains(data_source),
             "cloud-init: {result}"
         );
-        let is_by_efi = self.tell("key", "test -d /sys/firmware/efi && echo yes")?;
+        let is_by_efi = self.shell_output("key", "test -d /sys/firmware/efi && echo yes")?;
         ensure!(is_by_efi == "yes", "another firmware");
-        let (name, user) = (self.tell("key", "hostname")?, self.tell("key", "id -un")?);
+        let (name, user) = (
+            self.shell_output("key", "hostname")?,
+            self.shell_output("key", "id -un")?,
+        );
         ensure!(name == HOST_NAME && user == USER, "{user} on {name}");
-        let root = self.tell("key", "sudo -n id -un")?;
+        let root = self.shell_output("key", "sudo -n id -un")?;
         ensure!(root == "root", "sudo makes {root} of {USER}");
-        let addresses = self.tell("key", &format!("ip -4 -o addr show dev {CARD}"))?;
+        let addresses = self.shell_output("key", &format!("ip -4 -o addr show dev {CARD}"))?;
         ensure!(
             [LEASED, ADDRESS].iter().all(|it| addresses.contains(it)),
             "{CARD} has {addresses:?}"
         );
         let number = format!("cat /sys/class/net/{NUMBERED_CARD}/device/../acpi_index");
-        let number = self.tell("key", &number)?;
+        let number = self.shell_output("key", &number)?;
         ensure!(
             number == ACPI_INDEX.to_string(),
             "{NUMBERED_CARD}: {number}"
@@ -299,7 +302,7 @@ impl Guest<'_> {
     }
 
     /// What a command prints in the guest.
-    fn tell(&self, key: &str, command: &str) -> anyhow::Result<String> {
+    fn shell_output(&self, key: &str, command: &str) -> anyhow::Result<String> {
         let output = self.run(key, command)?;
         ensure!(output.code == Some(0), "{command}: {output}");
         Ok(output.stdout.trim().to_owned())

@@ -220,8 +220,8 @@ impl Applied<'_> {
         }
         let mut console = self.agent.console(name)?;
         if let Err(error) = console.read_until(GRUB, PATIENCE) {
-            let told = format!("{error:#}");
-            return Ok(Err(format!("its disk does not boot: {}", end(&told))));
+            let output = format!("{error:#}");
+            return Ok(Err(format!("its disk does not boot: {}", end(&output))));
         }
         let came = match line_with(&mut console, &[&[CLOUD_INIT_ENDS], NO_MEMORY].concat())? {
             Some(line) if line.contains(CLOUD_INIT_ENDS) => {
@@ -233,8 +233,8 @@ impl Applied<'_> {
                 end(&line)
             ),
             None => {
-                let told = end(&console.printed());
-                return Ok(Err(format!("cloud-init did not end: {told}")));
+                let output = end(&console.printed());
+                return Ok(Err(format!("cloud-init did not end: {output}")));
             }
         };
         console.kill()?;

@@ -187,7 +187,7 @@ impl Guest<'_> {
         clock.done("cloud-init's seed read to its end");
         self.log_in()?;
         self.look(firmware)?;
-        let boot = self.tell("cat /proc/sys/kernel/random/boot_id")?;
+        let boot = self.shell_output("cat /proc/sys/kernel/random/boot_id")?;
         if firmware == Firmware::Uefi {
             self.add_entry()?;
         }
@@ -203,7 +203,7 @@ impl Guest<'_> {
         self.wait_for(LOGIN)?;
         clock.done("second start, to login");
         self.log_in()?;
-        let again = self.tell("cat /proc/sys/kernel/random/boot_id")?;
+        let again = self.shell_output("cat /proc/sys/kernel/random/boot_id")?;
         ensure!(again != boot, "it was not started again: {again}");
         if firmware == Firmware::Uefi {
             ensure!(self.entries()? == "1", "the entry of efibootmgr is lost");
@@ -218,18 +218,22 @@ impl Guest<'_> {
     /// The seed's disk cannot be written, cloud-init had no error, no unit failed, and the firmware is the one
     /// that was asked for.
     fn look(&mut self, firmware: Firmware) -> anyhow::Result<()> {
-        ensure!(self.tell("hostname")? == "seeded");
-        ensure!(self.tell("cat /sys/block/vdb/ro")? == "1", "writable seed");
+        ensure!(self.shell_output("hostname")? == "seeded");
+        ensure!(
+            self.shell_output("cat /sys/block/vdb/ro")? == "1",
+            "writable seed"
+        );
         // It comes right after cloud-init's last words.
-        let result = self.tell(
+        let result = self.shell_output(
             "until test -s /run/cloud-init/result.json; do sleep 1; done; \
              tr -d '[:space:]' </run/cloud-init/result.json",
         )?;
         ensure!(result.contains("\"errors\":[]"), "cloud-init: {result}");
         ensure!(result.contains("NoCloud"), "cloud-init: {result}");
-        let failed = self.tell("systemctl --failed --plain --no-legend | tr '\\n' ' '")?;
+        let failed = self.shell_output("systemctl --failed --plain --no-legend | tr '\\n' ' '")?;
         ensure!(failed.is_empty(), "units failed: {failed}");
-        let is_uefi = self.tell("test -d /sys/firmware/efi && echo UEFI || echo BIOS")? == "UEFI";
+        let is_uefi =
+            self.shell_output("test -d /sys/firmware/efi && echo UEFI || echo BIOS")? == "UEFI";
         ensure!(is_uefi == (firmware == Firmware::Uefi), "other firmware");
         Ok(())
     }
@@ -245,10 +249,10 @@ impl Guest<'_> {
         }
         let os = |field: &str| agent.value(NAME, &format!(".status.guestOSInfo.{field}"));
         ensure!(os("id")? == "debian", "another system: {}", os("id")?);
-        let (told, runs) = (os("kernelRelease")?, self.tell("uname -r")?);
+        let (answer, runs) = (os("kernelRelease")?, self.shell_output("uname -r")?);
         ensure!(
-            told == runs,
-            "the guest's agent reports {told}, {runs} runs"
+            answer == runs,
+            "the guest's agent reports {answer}, {runs} runs"
         );
         Ok(())
     }
@@ -256,15 +260,15 @@ impl Guest<'_> {
     fn add_entry(&mut self) -> anyhow::Result<()> {
         const ADD: &str = "efibootmgr -c -d /dev/vda -p 2 -L Own -l '\\EFI\\BOOT\\BOOTX64.EFI' \
                            >/tmp/added 2>&1 || cat /tmp/added";
-        let told = self.tell(ADD)?;
-        ensure!(told.is_empty(), "efibootmgr: {told}");
+        let answer = self.shell_output(ADD)?;
+        ensure!(answer.is_empty(), "efibootmgr: {answer}");
         let count = self.entries()?;
         ensure!(count == "1", "{count} entries after one was made");
         Ok(())
     }
 
     fn entries(&mut self) -> anyhow::Result<String> {
-        self.tell("efibootmgr | grep -c '^Boot.*Own'")
+        self.shell_output("efibootmgr | grep -c '^Boot.*Own'")
     }
 
     fn wait_for(&mut self, text: &str) -> anyhow::Result<String> {
@@ -289,8 +293,9 @@ impl Guest<'_> {
     }
 
     /// What `command` prints.
-    fn tell(&mut self, command: &str) -> anyhow::Result<String> {
-        self.console.follow_tell(command, PATIENCE, self.shown)
+    fn shell_output(&mut self, command: &str) -> anyhow::Result<String> {
+        self.console
+            .follow_shell_output(command, PATIENCE, self.shown)
     }
 
     fn type_line(&mut self, line: &str) -> anyhow::Result<()> {

@@ -147,7 +147,7 @@ impl<M: Commands> Run<'_, M> {
             self.cycle()?;
             let is_last = self.tally.cycles >= campaign.cycles;
             if is_last || self.tally.cycles.is_multiple_of(LOOK_EVERY) {
-                self.lose()?;
+                self.kill_unseen()?;
                 self.look()?;
                 progress(&self.tally);
             }
@@ -199,7 +199,7 @@ impl<M: Commands> Run<'_, M> {
     }
 
     /// A guest whose VMM and link have ended by the time that an agent looks: all that is left of it are rules.
-    fn lose(&mut self) -> anyhow::Result<()> {
+    fn kill_unseen(&mut self) -> anyhow::Result<()> {
         self.create("lost")?;
         self.agent.wait_for_phase("lost", "Running", PATIENCE)?;
         self.agent.kill()?;
@@ -245,7 +245,7 @@ impl<M: Commands> Run<'_, M> {
     /// As many guests of other names as there are addresses: each gets one, once those of guests that are gone are free. One of
     /// these has just gone, so not all can start at once; and each says why it waits.
     fn take_all_addresses(&mut self) -> anyhow::Result<()> {
-        self.lose()?;
+        self.kill_unseen()?;
         let names: Vec<String> = (0..ADDRESSES)
             .map(|number| format!("other-{number}"))
             .collect();

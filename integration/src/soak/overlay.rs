@@ -196,20 +196,23 @@ impl<'a> Run<'a> {
     /// Reads and writes of each disk, while its work goes on.
     fn requests(&mut self) -> anyhow::Result<Vec<u64>> {
         let disks = DISKS.map(|(disk, ..)| disk).join(" ");
-        let told = self.machine.tell(&format!(
+        let output = self.machine.shell_output(&format!(
             "for disk in {disks}; do read r x x x w x </sys/block/$disk/stat; echo $r $w; done; cat /tmp/fio-end 2>/dev/null"
         ))?;
-        let counts: Result<Vec<u64>, _> = told.split_whitespace().map(str::parse).collect();
+        let counts: Result<Vec<u64>, _> = output.split_whitespace().map(str::parse).collect();
         match counts {
             Ok(counts) if counts.len() == DISKS.len() * 2 => Ok(counts),
-            _ => anyhow::bail!("{told}: {}", self.machine.tell("tail -n 20 /tmp/fio")?),
+            _ => anyhow::bail!(
+                "{output}: {}",
+                self.machine.shell_output("tail -n 20 /tmp/fio")?
+            ),
         }
     }
 
     /// What was written once, and what the base has around single sectors.
     fn verify(&mut self) -> anyhow::Result<()> {
-        let (code, told) = self.check()?;
-        ensure!(code == "0", "what was written is not there: {told}");
+        let (code, output) = self.check()?;
+        ensure!(code == "0", "what was written is not there: {output}");
         let sectors = SECTORS.map(|sector| sector.to_string()).join(" ");
         // The same, with other means.
         let expected = self.node.sh(&format!(
@@ -218,12 +221,12 @@ impl<'a> Run<'a> {
              md5sum <part"
         ))?;
         for (disk, name, _) in DISKS {
-            let told = self.machine.tell(&format!(
+            let output = self.machine.shell_output(&format!(
                 "dd if=/dev/{disk} bs=1M skip={THIRD_MIB} count={THIRD_PART_MIB} iflag=direct 2>/dev/null | md5sum"
             ))?;
             ensure!(
-                told.split_whitespace().next() == expected.split_whitespace().next(),
-                "what {name} has of the base is {told}, not {expected}"
+                output.split_whitespace().next() == expected.split_whitespace().next(),
+                "what {name} has of the base is {output}, not {expected}"
             );
         }
         self.tally.verified += 1;
@@ -232,24 +235,24 @@ impl<'a> Run<'a> {
 
     /// fio's exit code when it verifies what is kept, and its first words.
     fn check(&mut self) -> anyhow::Result<(String, String)> {
-        let told = self.machine.tell(
+        let output = self.machine.shell_output(
             "fio --minimal /tmp/check >/tmp/fio-check 2>&1; echo $?; cut -c 1-100 /tmp/fio-check | head -n 4",
         )?;
-        let (code, rest) = told.split_once(' ').context("fio said nothing")?;
+        let (code, rest) = output.split_once(' ').context("fio said nothing")?;
         Ok((code.to_owned(), rest.to_owned()))
     }
 
     /// Ends the work, in which nothing went wrong. The base is as it was; and what is looked at would show a loss.
     fn end(mut self) -> anyhow::Result<Tally> {
-        self.machine.tell("killall -INT fio")?;
+        self.machine.shell_output("killall -INT fio")?;
         let until = Instant::now() + SOON;
         // fio says 128 when it was interrupted, and 0 as the error of each disk that had none.
         let asked = "cat /tmp/fio-end; grep -c '^3;fio-[^;]*;vd.;0;0;' /tmp/fio";
-        while self.machine.tell(asked)? != "128 3" {
-            let told = self
+        while self.machine.shell_output(asked)? != "128 3" {
+            let output = self
                 .machine
-                .tell("cat /tmp/fio-end /tmp/fio | cut -c 1-60")?;
-            ensure!(Instant::now() < until, "{told}");
+                .shell_output("cat /tmp/fio-end /tmp/fio | cut -c 1-60")?;
+            ensure!(Instant::now() < until, "{output}");
             std::thread::sleep(Duration::from_millis(500));
         }
         let mut run = self.in_another_process()?;
@@ -271,10 +274,10 @@ impl<'a> Run<'a> {
             flags,
             tally,
         };
-        let (code, told) = run.check()?;
+        let (code, output) = run.check()?;
         ensure!(
-            code != "0" && told.contains("verify"),
-            "fio takes overlays without content for what it wrote: {told}"
+            code != "0" && output.contains("verify"),
+            "fio takes overlays without content for what it wrote: {output}"
         );
         run.machine.stop()?;
         Ok(run.tally)

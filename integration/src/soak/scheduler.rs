@@ -279,8 +279,8 @@ impl<'f> Campaign<'f> {
     fn drain(&mut self) -> anyhow::Result<()> {
         let drained = self.running_on("c")?;
         let c = Agent::of(self.fleet.node("c")?);
-        let told = c.kvmctl("drain --wait=false")?;
-        ensure!(told.code == Some(0), "{told}");
+        let output = c.kvmctl("drain --wait=false")?;
+        ensure!(output.code == Some(0), "{output}");
         self.runs_elsewhere(&drained, "c")?;
         let left = c.living_vmms_by_name()?;
         ensure!(left.is_empty(), "c still runs {left:?}");
@@ -289,7 +289,7 @@ impl<'f> Campaign<'f> {
         Ok(())
     }
 
-    /// The token of a VMI whose node is away: told as unknown, and kept where it is.
+    /// The token of a VMI whose node is away: reported as unknown, and kept where it is.
     fn is_unknown(&mut self, name: &str) -> anyhow::Result<u64> {
         self.until("b is away", |scheduler| Ok(!scheduler.is_connected("b")?))?;
         let end = Instant::now() + SILENCE;
@@ -342,14 +342,14 @@ impl<'f> Campaign<'f> {
             self.scheduler.order(&format!("delete {name}"))?;
         }
         self.until("all are gone", |scheduler| {
-            let book = scheduler.book()?;
-            Ok(book["vmis"]
+            let state = scheduler.state()?;
+            Ok(state["vmis"]
                 .as_object()
                 .is_some_and(serde_json::Map::is_empty))
         })?;
         let left = self.fleet.runners()?;
         ensure!(left.is_empty(), "{left:?} run on");
-        let generation = self.scheduler.book()?["generation"].as_u64();
+        let generation = self.scheduler.state()?["generation"].as_u64();
         self.tally.placements = generation.context("a generation")?;
         Ok(())
     }

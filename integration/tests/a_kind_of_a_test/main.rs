@@ -263,8 +263,8 @@ fn a_kind_of_a_test_is_served_as_all_others() -> anyhow::Result<()> {
     assert_eq!(rows, [["NAME", "COLOUR"], ["red", "green"]]);
     let path =
         "jsonpath='{.spec.replicas} {.metadata.generation} {.metadata.managedFields[*].manager}'";
-    let told = succeed(&agent, &format!("get gd red -o {path}"))?;
-    assert_eq!(told, "3 3 kvmctl-create kvmctl-patch kvmctl-scale");
+    let output = succeed(&agent, &format!("get gd red -o {path}"))?;
+    assert_eq!(output, "3 3 kvmctl-create kvmctl-patch kvmctl-scale");
     let chosen = succeed(&agent, "get gd --field-selector metadata.name=blue -o name")?;
     assert_eq!(chosen, "gadget.example.io/blue\n");
 

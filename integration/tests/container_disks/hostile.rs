@@ -12,7 +12,7 @@ use integration::image::container::{add_image, add_layers};
 use integration::{process, skip_if};
 
 use super::layers::order;
-use super::{PATIENCE, guest, missing, passes, prepared, wait_for_words};
+use super::{PATIENCE, guest, missing, passes, prepared, wait_for_message};
 
 const SECTOR: usize = 512;
 
@@ -237,7 +237,7 @@ fn start_registry(host: &Host, scratch: &Path) -> anyhow::Result<Refusals> {
 
 /// A VMI has neither disk nor VMM, and its condition and an event say why.
 fn is_refused(host: &Host, agent: &Agent<'_, Host>, tag: &str, why: &str) -> anyhow::Result<()> {
-    wait_for_words(host, "default", tag, &["ImagePullBackOff", &json(why)])
+    wait_for_message(host, "default", tag, &["ImagePullBackOff", &json(why)])
         .with_context(|| agent.log())?;
     let conditions = agent.value(tag, ".status.conditions")?;
     let phase = agent.value(tag, ".status.phase")?;

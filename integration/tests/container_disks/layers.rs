@@ -9,7 +9,7 @@ use integration::host::Host;
 use integration::image::container;
 use integration::skip_if;
 
-use super::{PATIENCE, guest, missing, passes, prepared, wait_for_words, write_disk};
+use super::{PATIENCE, guest, missing, passes, prepared, wait_for_message, write_disk};
 
 const REGISTRY: &str = "127.0.0.1:5001";
 const BLOBS: &str = "/var/lib/kvmlet/host/images/layers/blobs/sha256";
@@ -257,7 +257,7 @@ pub(crate) fn small_store(host: &Host) -> anyhow::Result<()> {
 }
 
 /// Leaves so many MiB of the store's file system.
-pub(crate) fn leave_room(host: &Host, mib: u32) -> anyhow::Result<()> {
+pub(crate) fn leave_free(host: &Host, mib: u32) -> anyhow::Result<()> {
     host.sh(&format!(
         "rm -f {STORE}/ballast; free=$(df --output=avail -k {STORE} | tail -n 1); \
          test $free -le $(({mib} << 10)) || head -c $(($free - ({mib} << 10)))k /dev/zero >{STORE}/ballast 2>/dev/null; true"
@@ -276,7 +276,7 @@ fn a_full_disk_stops_a_pull_which_goes_on_by_itself_when_there_is_room() -> anyh
         (1, &["MiB wanted", "MiB free in", "image prune"][..]),
         (14, &["the disk cannot be written at byte"]),
     ] {
-        leave_room(&host, mib)?;
+        leave_free(&host, mib)?;
         refused(&agent, words)?;
         // Its pause ends with it.
         agent.kill()?;
@@ -289,17 +289,17 @@ fn a_full_disk_stops_a_pull_which_goes_on_by_itself_when_there_is_room() -> anyh
     ensure!(layers.is_empty(), "{layers}");
     // In mid-pull: there is room for what is missing, and then there is none.
     order(&host, "rate", &(256 << 10).to_string())?;
-    leave_room(&host, 40)?;
+    leave_free(&host, 40)?;
     agent.apply(&guest("web", &format!("{REGISTRY}/vm/disk:1")))?;
     host.wait_for(
         &format!("find {BLOBS} -type f -size +300k | grep ."),
         PATIENCE,
     )
     .with_context(|| agent.log())?;
-    leave_room(&host, 0)?;
+    leave_free(&host, 0)?;
     let why = ["cannot be written", "No space left on device"];
     for reason in ["ErrImagePull", "ImagePullBackOff"] {
-        wait_for_words(&host, "default", "web", &[reason, why[0], why[1]])
+        wait_for_message(&host, "default", "web", &[reason, why[0], why[1]])
             .with_context(|| agent.log())?;
     }
     host.sh(&format!("rm {ORDERS}/rate"))?;

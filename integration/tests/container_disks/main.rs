@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
+mod free_space;
 mod hostile;
 mod kills;
 mod layers;
 mod proxies;
 mod registries;
-mod room;
 mod slow;
 mod tokens;
 mod waits;
@@ -95,7 +95,7 @@ fn passes(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
 }
 
 /// The events of a VMI have these words.
-fn events_say(agent: &Agent<'_, Host>, name: &str, words: &[&str]) -> anyhow::Result<()> {
+fn check_events(agent: &Agent<'_, Host>, name: &str, words: &[&str]) -> anyhow::Result<()> {
     let events = agent.kvmctl(&format!("events --for vmi/{name}"))?;
     for words in words {
         ensure!(events.stdout.contains(words), "{words}: {events}");
@@ -104,7 +104,12 @@ fn events_say(agent: &Agent<'_, Host>, name: &str, words: &[&str]) -> anyhow::Re
 }
 
 /// Waits until a VMI says why it has no image.
-fn wait_for_words(host: &Host, namespace: &str, name: &str, words: &[&str]) -> anyhow::Result<()> {
+fn wait_for_message(
+    host: &Host,
+    namespace: &str,
+    name: &str,
+    words: &[&str],
+) -> anyhow::Result<()> {
     let mut script = format!("kvmctl -n {namespace} get vmi {name} -o json >/run/{name}.json");
     for words in words {
         script.push_str(&format!(" && grep -F '{words}' /run/{name}.json"));
@@ -273,7 +278,7 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
         "skopeo copy --quiet --insecure-policy --dest-tls-verify=false oci:/run/layout docker://{image}"
     ))?;
     passes(&agent, "early")?;
-    events_say(
+    check_events(
         &agent,
         "early",
         &[
@@ -296,13 +301,13 @@ fn an_image_of_a_registry_is_pulled_once_and_a_damaged_one_not_at_all() -> anyho
     agent.apply(&never("late", &image))?;
     passes(&agent, "late")?;
     let present = format!("Container image \"{image}\" already present on machine");
-    events_say(&agent, "late", &[&present])?;
+    check_events(&agent, "late", &[&present])?;
     agent.apply(&never("never", &format!("{REGISTRY}/vm/absent:1")))?;
     let words = [
         "ErrImageNeverPull",
         "is not present with pull policy of Never",
     ];
-    wait_for_words(&host, "default", "never", &words)?;
+    wait_for_message(&host, "default", "never", &words)?;
 
     start_registry(&host)?;
     host.sh(&format!(

@@ -9,7 +9,7 @@ use integration::{skip_if, tools};
 
 use super::{
     PATIENCE, REGISTRY, REGISTRY_DIR, guest, missing, passes, prepared, start_registry,
-    wait_for_words,
+    wait_for_message,
 };
 
 /// A proxy that knows one host, and notes which ones it was asked for.
@@ -78,11 +78,11 @@ fn registries_are_reached_over_a_proxy_and_what_is_forbidden_is_not() -> anyhow:
     agent.apply(&guest("near", &format!("{REGISTRY}/vm/disk:1")))?;
     passes(&agent, "near")?;
     agent.apply(&guest("link", "169.254.169.254/vm/disk:1"))?;
-    wait_for_words(&host, "default", "link", &["a link-local address"])
+    wait_for_message(&host, "default", "link", &["a link-local address"])
         .with_context(|| agent.log())?;
     agent.apply(&guest("unknown", "unknown.example/vm/disk:1"))?;
     let why = "the proxy 127.0.0.1:3128 does not connect to unknown.example";
-    wait_for_words(&host, "default", "unknown", &[why, "403 not from here"])
+    wait_for_message(&host, "default", "unknown", &[why, "403 not from here"])
         .with_context(|| agent.log())?;
     let asked = host.sh("sort -u /run/connected")?;
     ensure!(

@@ -8,8 +8,8 @@ use integration::host::Host;
 use integration::registry::{self, PASSWORD};
 use integration::{skip_if, tools};
 
-use super::layers::{STORE, leave_room, small_store};
-use super::{PATIENCE, guest, missing, passes, prepared, start_registry, wait_for_words};
+use super::layers::{STORE, leave_free, small_store};
+use super::{PATIENCE, guest, missing, passes, prepared, start_registry, wait_for_message};
 
 /// The registry with TLS and passwords.
 const SECURE: &str = "localhost:5443";
@@ -108,7 +108,7 @@ fn a_private_image_is_for_those_whose_secret_the_registry_takes() -> anyhow::Res
     let image = format!("{SECURE}/private/disk:1");
     agent.apply(&secret("default", "wrong"))?;
     agent.apply(&of(&host, "default", "web", &image, true)?)?;
-    wait_for_words(
+    wait_for_message(
         &host,
         "default",
         "web",
@@ -126,14 +126,16 @@ fn a_private_image_is_for_those_whose_secret_the_registry_takes() -> anyhow::Res
 
     // The disk is there, and yet not for everybody.
     agent.apply(&of(&host, "other", "spy", &image, false)?)?;
-    wait_for_words(&host, "other", "spy", &["ErrImagePull", "imagePullSecret"]).or_else(|_| {
-        wait_for_words(
-            &host,
-            "other",
-            "spy",
-            &["ImagePullBackOff", "imagePullSecret"],
-        )
-    })?;
+    wait_for_message(&host, "other", "spy", &["ErrImagePull", "imagePullSecret"]).or_else(
+        |_| {
+            wait_for_message(
+                &host,
+                "other",
+                "spy",
+                &["ImagePullBackOff", "imagePullSecret"],
+            )
+        },
+    )?;
     agent.apply(&secret("other", "open sesame"))?;
     agent.apply(&of(&host, "other", "friend", &image, true)?)?;
     host.wait_for(
@@ -146,7 +148,7 @@ fn a_private_image_is_for_those_whose_secret_the_registry_takes() -> anyhow::Res
     )?;
     agent.add_image("/run/hollow/.", "hollow")?;
     agent.apply(&guest("thief", &format!("oci:{IMAGES}/hollow")))?;
-    wait_for_words(&host, "default", "thief", &["ErrImagePull"])?;
+    wait_for_message(&host, "default", "thief", &["ErrImagePull"])?;
     try_commands(&host, &agent)
 }
 
@@ -248,7 +250,7 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
     ))?;
     agent.apply(&private("stranger", "upstream.example/vm/disk:1"))?;
     let words = ["what that says of the mirror itself", "127.0.0.1:5001"];
-    wait_for_words(&host, "default", "stranger", &words).with_context(|| agent.log())?;
+    wait_for_message(&host, "default", "stranger", &words).with_context(|| agent.log())?;
     let deleted = agent.kvmctl("delete vmi stranger --grace-period 0")?;
     ensure!(deleted.code == Some(0), "{deleted}");
     agent.apply(&registry::pull_secret(
@@ -257,7 +259,7 @@ fn a_pull_goes_on_where_its_registry_broke_off_and_mirrors_are_asked_first() -> 
         PASSWORD,
     ))?;
     agent.apply(&private("web", "upstream.example/vm/disk:1"))?;
-    wait_for_words(
+    wait_for_message(
         &host,
         "default",
         "web",
@@ -300,7 +302,7 @@ fn corrupt_a_layer(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     let always = format!("{image}\", imagePullPolicy: \"Always");
     agent.apply(&private("corrupt", image).replace(image, &always))?;
     let words = ["the registry sent other bytes"];
-    wait_for_words(host, "default", "corrupt", &words).with_context(|| agent.log())?;
+    wait_for_message(host, "default", "corrupt", &words).with_context(|| agent.log())?;
     let disks = host.sh("ls -A /var/lib/kvmlet/host/images/sha256")?;
     ensure!(disks.is_empty(), "{disks}");
     host.sh("rm /run/corrupt")?;
@@ -323,11 +325,11 @@ fn kill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> 
 fn fill_in_mid_pull(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     remove(host, agent, "killed")?;
     begin(host, agent, "full")?;
-    leave_room(host, 0)?;
+    leave_free(host, 0)?;
     host.sh("rm /run/stall")?;
     for reason in ["ErrImagePull", "ImagePullBackOff"] {
         let words = [reason, "cannot be written", "No space left on device"];
-        wait_for_words(host, "default", "full", &words).with_context(|| agent.log())?;
+        wait_for_message(host, "default", "full", &words).with_context(|| agent.log())?;
     }
     let disks = host.sh(&format!("ls -A {STORE}/sha256"))?;
     ensure!(disks.is_empty(), "{disks}");
@@ -371,7 +373,7 @@ fn archives_and_directories_that_skopeo_wrote_start_guests() -> anyhow::Result<(
     let says = |image: &serde_json::Value| image["defaultPreference"] == "fedora";
     ensure!(kept.len() > 1 && kept.iter().all(says), "{listed}");
     agent.apply(&guest("cut", &format!("oci-archive:{IMAGES}/cut.tar")))?;
-    wait_for_words(
+    wait_for_message(
         &host,
         "default",
         "cut",

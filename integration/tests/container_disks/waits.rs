@@ -6,7 +6,7 @@ use integration::commands::Commands;
 use integration::host::Host;
 use integration::{registry, skip_if};
 
-use super::{PATIENCE, REGISTRY, guest, missing, prepared, wait_for_words};
+use super::{PATIENCE, REGISTRY, guest, missing, prepared, wait_for_message};
 
 /// Answers for Windows under a key, and a guest that is given them.
 fn answers(key: &str) -> String {
@@ -42,7 +42,7 @@ fn a_guest_waits_for_a_secret_that_is_not_there_and_says_which() -> anyhow::Resu
     agent.apply(&windows)?;
     let words =
         "Sysprep drive should contain autounattend.xml or unattend.xml but neither were found.";
-    wait_for_words(&host, "default", "windows", &["FailedMount", words])
+    wait_for_message(&host, "default", "windows", &["FailedMount", words])
         .with_context(|| agent.log())?;
     let image = format!("{REGISTRY}/vm/disk:1");
     let private = guest("private", &image).replace("\"}\n", "\", imagePullSecret: registry}\n");
@@ -53,7 +53,7 @@ fn a_guest_waits_for_a_secret_that_is_not_there_and_says_which() -> anyhow::Resu
         ("private", "registry", "FailedToRetrieveImagePullSecret"),
     ] {
         let words = format!("secret \\\"{secret}\\\" not found");
-        wait_for_words(&host, "default", name, &[reason, &words]).with_context(|| agent.log())?;
+        wait_for_message(&host, "default", name, &[reason, &words]).with_context(|| agent.log())?;
         let phase = agent.value(name, ".status.phase")?;
         ensure!(phase != "Running", "{name} is {phase}");
     }

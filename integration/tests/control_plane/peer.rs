@@ -9,7 +9,7 @@ use anyhow::Context;
 use proto_node::controlplane::control_plane_service_server::{
     ControlPlaneService, ControlPlaneServiceServer,
 };
-use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_request::Body as RequestBody;
 use proto_node::controlplane::session_response::Body;
 use proto_node::controlplane::{
     Answer, Assignment, HeartbeatAck, Lease, ListComplete, Register, Report, SessionRequest,
@@ -26,27 +26,27 @@ type Out = UnboundedSender<Result<SessionResponse, Status>>;
 /// The control plane. Nodes reach it while it lives.
 pub struct Peer {
     directory: tempfile::TempDir,
-    said: mpsc::Receiver<Said>,
+    received: mpsc::Receiver<RequestBody>,
     out: Arc<Mutex<Option<Out>>>,
     _runtime: tokio::runtime::Runtime,
 }
 
 struct Service {
-    said: mpsc::Sender<Said>,
+    received: mpsc::Sender<RequestBody>,
     out: Arc<Mutex<Option<Out>>>,
 }
 
 impl Peer {
     pub fn start() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
-        let (tell, said) = mpsc::channel();
+        let (sender, received) = mpsc::channel();
         let out = Arc::default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
         let service = Service {
-            said: tell,
+            received: sender,
             out: Arc::clone(&out),
         };
         let path = directory.path().join("north.sock");
@@ -58,7 +58,7 @@ impl Peer {
         );
         Ok(Self {
             directory,
-            said,
+            received,
             out,
             _runtime: runtime,
         })
@@ -69,15 +69,15 @@ impl Peer {
     }
 
     /// The first message that `wanted` takes; others are passed over.
-    pub fn until<T>(&self, wanted: impl Fn(Said) -> Option<T>) -> anyhow::Result<T> {
+    pub fn until<T>(&self, wanted: impl Fn(RequestBody) -> Option<T>) -> anyhow::Result<T> {
         let end = Instant::now() + PATIENCE;
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            let said = self
-                .said
+            let received = self
+                .received
                 .recv_timeout(left)
                 .context("the node does not say what is waited for")?;
-            if let Some(found) = wanted(said) {
+            if let Some(found) = wanted(received) {
                 return Ok(found);
             }
         }
@@ -85,23 +85,23 @@ impl Peer {
 
     /// A node registers; it is welcomed by a control plane of this generation.
     pub fn welcome(&self, generation: u64) -> anyhow::Result<Register> {
-        let register = self.until(|said| match said {
-            Said::Register(register) => Some(register),
+        let register = self.until(|received| match received {
+            RequestBody::Register(register) => Some(register),
             _ => None,
         })?;
-        self.say_welcome(generation)?;
+        self.send_welcome(generation)?;
         Ok(register)
     }
 
     /// Welcomes the node that has just registered.
-    pub fn say_welcome(&self, generation: u64) -> anyhow::Result<()> {
-        self.say(Body::Welcome(Welcome {
+    pub fn send_welcome(&self, generation: u64) -> anyhow::Result<()> {
+        self.send(Body::Welcome(Welcome {
             generation,
             heartbeat_seconds: 1,
         }))
     }
 
-    pub fn say(&self, body: Body) -> anyhow::Result<()> {
+    pub fn send(&self, body: Body) -> anyhow::Result<()> {
         let out = self.out.lock().expect("nobody panicked");
         out.as_ref()
             .context("no session")?
@@ -116,7 +116,7 @@ impl Peer {
         manifest: &str,
         lease: Option<Lease>,
     ) -> anyhow::Result<Answer> {
-        self.say(Body::Assignment(Assignment {
+        self.send(Body::Assignment(Assignment {
             token,
             object: Some(manifest.parse()?),
             lease,
@@ -126,7 +126,7 @@ impl Peer {
 
     /// Withdraws, and waits for the answer.
     pub fn withdraw(&self, token: u64, name: &str) -> anyhow::Result<Answer> {
-        self.say(Body::Withdrawal(Withdrawal {
+        self.send(Body::Withdrawal(Withdrawal {
             token,
             namespace: String::from("default"),
             name: name.to_owned(),
@@ -136,7 +136,7 @@ impl Peer {
     }
 
     pub fn complete(&self, count: u32) -> anyhow::Result<()> {
-        self.say(Body::ListComplete(ListComplete { count }))
+        self.send(Body::ListComplete(ListComplete { count }))
     }
 
     /// Ends the session; the node comes again.
@@ -148,16 +148,16 @@ impl Peer {
     }
 
     fn answer(&self, token: u64) -> anyhow::Result<Answer> {
-        self.until(|said| match said {
-            Said::Answer(answer) if answer.token == token => Some(answer),
+        self.until(|received| match received {
+            RequestBody::Answer(answer) if answer.token == token => Some(answer),
             _ => None,
         })
     }
 
     /// Waits until a VMI is reported in this phase.
     pub fn phase(&self, name: &str, phase: &str) -> anyhow::Result<Report> {
-        self.until(|said| match said {
-            Said::Report(report) if report.name == name => {
+        self.until(|received| match received {
+            RequestBody::Report(report) if report.name == name => {
                 let is = report
                     .status
                     .as_ref()
@@ -181,18 +181,18 @@ impl ControlPlaneService for Service {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let (out, responses) = unbounded_channel();
         *self.out.lock().expect("nobody panicked") = Some(out.clone());
-        let said = self.said.clone();
+        let received = self.received.clone();
         let mut requests = request.into_inner();
         tokio::spawn(async move {
             while let Ok(Some(request)) = requests.message().await {
                 let Some(body) = request.body else { return };
-                if let Said::Heartbeat(beat) = &body {
+                if let RequestBody::Heartbeat(beat) = &body {
                     let ack = Body::HeartbeatAck(HeartbeatAck {
                         number: beat.number,
                     });
                     // Of a session that was hung up, nobody hears it.
                     drop(out.send(Ok(SessionResponse { body: Some(ack) })));
-                } else if said.send(body).is_err() {
+                } else if received.send(body).is_err() {
                     return;
                 }
             }

@@ -5,7 +5,7 @@ use integration::commands::Commands;
 use integration::{host, skip_if};
 use proto_node::controlplane::answer::Result as Answered;
 use proto_node::controlplane::lease::OnExpiry;
-use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_request::Body as RequestBody;
 use proto_node::controlplane::{Lease, Report};
 
 use crate::node::{Node, PATIENCE, guest};
@@ -52,8 +52,8 @@ fn the_past_another_owner_and_an_empty_list_change_nothing() -> anyhow::Result<(
     // Withdrawn by name it goes, and its token never comes back.
     let gone = peer.withdraw(5, "web")?;
     assert_eq!(gone.result(), Answered::Accepted, "{gone:?}");
-    peer.until(|said| match said {
-        Said::Report(report) if report.name == "web" && report.gone => Some(()),
+    peer.until(|received| match received {
+        RequestBody::Report(report) if report.name == "web" && report.gone => Some(()),
         _ => None,
     })?;
     let late = peer.assign(5, &guest("web"), None)?;
@@ -66,8 +66,8 @@ fn the_past_another_owner_and_an_empty_list_change_nothing() -> anyhow::Result<(
     assert_ne!(first.uid, second.uid);
     let waiting = peer.assign(9, &guest("web"), None)?;
     assert_eq!(waiting.result(), Answered::Waiting, "{waiting:?}");
-    let third = peer.until(|said| match said {
-        Said::Report(report) if report.token == 9 && !report.gone => Some(report),
+    let third = peer.until(|received| match received {
+        RequestBody::Report(report) if report.token == 9 && !report.gone => Some(report),
         _ => None,
     })?;
     assert_ne!(third.uid, second.uid);
@@ -101,8 +101,8 @@ fn no_list_deletes(peer: &Peer, first: &Report) -> anyhow::Result<()> {
     peer.hang_up()?;
     peer.welcome(6)?;
     peer.complete(0)?;
-    let unlisted = peer.until(|said| match said {
-        Said::Report(report) if report.name == "web" && report.unlisted => Some(report),
+    let unlisted = peer.until(|received| match received {
+        RequestBody::Report(report) if report.name == "web" && report.unlisted => Some(report),
         _ => None,
     })?;
     assert_eq!((&unlisted.uid, unlisted.token), (&first.uid, 5));
@@ -113,8 +113,8 @@ fn no_list_deletes(peer: &Peer, first: &Report) -> anyhow::Result<()> {
     assert_eq!(forgetful.highest_token, 5);
     // It is not talked to: the next word is another registration.
     let next = peer.until(Some)?;
-    assert!(matches!(next, Said::Register(_)), "{next:?}");
-    peer.say_welcome(6)?;
+    assert!(matches!(next, RequestBody::Register(_)), "{next:?}");
+    peer.send_welcome(6)?;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ fn cordoned_nodes_get_nothing(
     c: &Node,
 ) -> anyhow::Result<()> {
     let is_closed = |node: &str| -> anyhow::Result<bool> {
-        Ok(scheduler.book()?["nodes"][node]["unschedulable"] == true)
+        Ok(scheduler.state()?["nodes"][node]["unschedulable"] == true)
     };
     for (node, name) in [(a, "a"), (c, "c")] {
         let cordoned = node.agent().kvmctl("cordon")?;
@@ -71,8 +71,8 @@ fn vmis_are_placed_drained_and_never_run_twice() -> anyhow::Result<()> {
 
     // Drained: gone there first, then somewhere else.
     let drained = on("c");
-    let told = c.agent().kvmctl("drain --grace-period 0")?;
-    assert_eq!(told.code, Some(0), "{told}");
+    let output = c.agent().kvmctl("drain --grace-period 0")?;
+    assert_eq!(output.code, Some(0), "{output}");
     scheduler.until("it runs elsewhere", || {
         let place = scheduler.place(drained)?;
         Ok(place["node"] != "c" && place["phase"] == "Running")

@@ -41,8 +41,8 @@ fn the_disk_that_is_asked_for_boots_is_saved_reboots_and_powers_off(
     let flags = [first, second, "--boot-disk=1", "--cpus=2", &generation];
     let mut machine = Machine::bios(node, &flags)?;
     boot(&mut machine)?;
-    ensure!(machine.tell("nproc")? == "2");
-    let tables = machine.tell("ls /sys/firmware/acpi/tables | tr '\\n' ' '")?;
+    ensure!(machine.shell_output("nproc")? == "2");
+    let tables = machine.shell_output("ls /sys/firmware/acpi/tables | tr '\\n' ' '")?;
     for table in ["APIC", "DSDT", "FACP", "FACS", "MCFG", "WAET"] {
         ensure!(tables.contains(table), "{table} is missing: {tables}");
     }
@@ -55,7 +55,7 @@ fn the_disk_that_is_asked_for_boots_is_saved_reboots_and_powers_off(
     let restore = format!("--restore={SNAPSHOT}");
     let mut machine = Machine::bios(node, &[&flags[..], &[&restore]].concat())?;
     machine.type_line("")?;
-    ensure!(machine.tell("nproc")? == "2");
+    ensure!(machine.shell_output("nproc")? == "2");
     // Firmware is where it was, and starts over.
     machine.type_line("reboot -f")?;
     boot(&mut machine)?;

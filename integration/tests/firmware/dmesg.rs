@@ -17,8 +17,8 @@ const TIME: &str = "the time of an emulated node jumps";
 
 /// All messages of the kernel that are warnings or worse, without their times.
 pub fn warnings(console: &mut Session) -> anyhow::Result<Vec<String>> {
-    let told = console.tell("dmesg -r | grep '^<[0-4]>' | tr '\\n' '~'", PATIENCE)?;
-    Ok(told.split('~').filter_map(message).collect())
+    let output = console.shell_output("dmesg -r | grep '^<[0-4]>' | tr '\\n' '~'", PATIENCE)?;
+    Ok(output.split('~').filter_map(message).collect())
 }
 
 /// What follows `<4>[    0.123456] `.

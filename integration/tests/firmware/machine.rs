@@ -59,8 +59,8 @@ impl<'a> Machine<'a> {
     }
 
     /// What `command` prints in the guest's shell.
-    pub fn tell(&mut self, command: &str) -> anyhow::Result<String> {
-        self.console.tell(command, PATIENCE)
+    pub fn shell_output(&mut self, command: &str) -> anyhow::Result<String> {
+        self.console.shell_output(command, PATIENCE)
     }
 
     /// Types a line.

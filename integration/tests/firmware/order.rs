@@ -7,7 +7,7 @@ use integration::node::Node;
 
 use crate::PATIENCE;
 use crate::machine::SEABIOS;
-use crate::vmi::{BLANK, NOTHING, is_told_of, manifest, of_stock_disks, stock};
+use crate::vmi::{BLANK, NOTHING, manifest, of_stock_disks, stock, wait_for_no_bootable_device};
 
 /// Where distributions have it.
 const PLACE: &str = "/usr/share/seabios/bios-256k.bin";
@@ -61,11 +61,11 @@ fn what_is_not_in_the_order_is_not_tried(
         ("blank", ", bootOrder: 1", BLANK),
     ];
     agent.apply(&manifest("blank", "{}", &disks))?;
-    is_told_of(node, "blank", NOTHING)?;
+    wait_for_no_bootable_device(node, "blank", NOTHING)?;
     ensure!(agent.value("blank", ".status.phase")? == "Running");
     for logs in ["logs blank", "why blank"] {
-        let told = agent.kvmctl(logs)?;
-        ensure!(told.stdout.contains(NOTHING), "{told}");
+        let output = agent.kvmctl(logs)?;
+        ensure!(output.stdout.contains(NOTHING), "{output}");
     }
     delete(agent, "blank")
 }
@@ -79,8 +79,8 @@ fn the_second_disk_boots_at_every_start(agent: &Agent<'_, Node>) -> anyhow::Resu
     ensure!(reset.code == Some(0), "{reset}");
     console.read_until("SeaBIOS (version", PATIENCE)?;
     console.read_until("grub: pc, disk second", PATIENCE)?;
-    let told = agent.kvmctl("events --for vmi/web --types Warning")?;
-    ensure!(!told.stdout.contains("NoBootableDevice"), "{told}");
+    let output = agent.kvmctl("events --for vmi/web --types Warning")?;
+    ensure!(!output.stdout.contains("NoBootableDevice"), "{output}");
     delete(agent, "web")
 }
 

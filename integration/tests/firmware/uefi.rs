@@ -8,7 +8,7 @@ use integration::node::Node;
 use integration::{skip, skip_if};
 
 use crate::order::delete;
-use crate::vmi::{BLANK, is_told_of, manifest, of_stock_disks};
+use crate::vmi::{BLANK, manifest, of_stock_disks, wait_for_no_bootable_device};
 use crate::{PATIENCE, dmesg};
 
 /// Of the variables that UEFI defines (UEFI 2.10, 3.3).
@@ -54,7 +54,7 @@ fn what_guests_write_to_variables_is_kept_and_heeded(
     agent.apply(&of_stock_disks("web", EFI))?;
     let mut console = agent.console("web")?;
     boot(&mut console, "second")?;
-    ensure!(console.tell("nproc", PATIENCE)? == "2");
+    ensure!(console.shell_output("nproc", PATIENCE)? == "2");
     // Under QEMU it warns of nothing either, which takes three minutes to see.
     let warnings = dmesg::extra(&dmesg::warnings(&mut console)?, &[]);
     ensure!(warnings.is_empty(), "{}", warnings.join("\n"));
@@ -99,7 +99,7 @@ fn stop(agent: &Agent<'_, Node>, name: &str) -> anyhow::Result<()> {
 
 /// The value of a variable, in hexadecimal.
 fn read(console: &mut Session, name: &str) -> anyhow::Result<String> {
-    let bytes = console.tell(&format!("xxd -p {VARIABLES}/{name}"), PATIENCE)?;
+    let bytes = console.shell_output(&format!("xxd -p {VARIABLES}/{name}"), PATIENCE)?;
     let value = bytes.strip_prefix(ATTRIBUTES);
     value
         .with_context(|| format!("{name} is {bytes:?}"))
@@ -112,7 +112,7 @@ fn write(console: &mut Session, name: &str, value: &str) -> anyhow::Result<()> {
     let command = format!(
         "echo {ATTRIBUTES}{value} | xxd -r -p > /tmp/value; cat /tmp/value > {VARIABLES}/{name}; echo $?"
     );
-    let status = console.tell(&command, PATIENCE)?;
+    let status = console.shell_output(&command, PATIENCE)?;
     ensure!(status == "0", "{name}: {status}");
     Ok(())
 }
@@ -124,9 +124,9 @@ fn an_empty_disk_leads_to_firmwares_shell(
 ) -> anyhow::Result<()> {
     let text = manifest("blank", EFI, &[("blank", "", BLANK)]);
     agent.apply(&text)?;
-    is_told_of(node, "blank", "Shell>")?;
+    wait_for_no_bootable_device(node, "blank", "Shell>")?;
     ensure!(agent.value("blank", ".status.phase")? == "Running");
-    let told = agent.kvmctl("logs blank")?;
-    ensure!(told.stdout.contains("Shell>"), "{told}");
+    let output = agent.kvmctl("logs blank")?;
+    ensure!(output.stdout.contains("Shell>"), "{output}");
     delete(agent, "blank")
 }

@@ -10,7 +10,7 @@ use integration::host::{self, Host};
 use integration::skip_if;
 
 use crate::PATIENCE;
-use crate::vmi::{BLANK, NOTHING, is_told_of, manifest};
+use crate::vmi::{BLANK, NOTHING, manifest, wait_for_no_bootable_device};
 
 /// Bytes of a variable store.
 const STORE_BYTES: usize = 8192;
@@ -52,7 +52,7 @@ fn variables_live_as_long_as_the_vmi_or_as_its_name() -> anyhow::Result<()> {
         let mut console = agent.console("web")?;
         let shown = console.read_until(NOTHING, PATIENCE)?;
         ensure!(shown.contains(printed), "{shown:?}, not {printed}");
-        is_told_of(&host, "web", NOTHING)?;
+        wait_for_no_bootable_device(&host, "web", NOTHING)?;
         ensure!(agent.value("web", ".status.phase")? == "Running");
         if efi.contains("persistent") {
             let refused = host.run(&["kvmlet", "nvram", "remove", "default/web"])?;

@@ -42,7 +42,11 @@ pub fn stock(name: &str) -> String {
 }
 
 /// Waits for the event about firmware that found nothing, which said `words`.
-pub fn is_told_of<M: Commands>(machine: &M, name: &str, words: &str) -> anyhow::Result<()> {
+pub fn wait_for_no_bootable_device<M: Commands>(
+    machine: &M,
+    name: &str,
+    words: &str,
+) -> anyhow::Result<()> {
     let events = format!("kvmctl events --for vmi/{name} --types Warning");
     machine
         .wait_for(

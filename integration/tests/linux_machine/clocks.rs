@@ -28,7 +28,7 @@ pub struct Clocks {
 impl Clocks {
     /// Reads all.
     pub fn read(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<Self> {
-        let guest = machine.tell(
+        let guest = machine.shell_output(
             "cut -d ' ' -f 1 /proc/uptime; date +%s; cat /sys/class/rtc/rtc0/since_epoch \
              /sys/devices/system/clocksource/clocksource0/current_clocksource",
         )?;

@@ -140,9 +140,9 @@ fn expect(report: &Report, cpus: usize) -> anyhow::Result<()> {
         ensure!(lspci.contains(function), "no {function} in:\n{lspci}");
     }
     for (name, parts) in [("dmidecode", &DMIDECODE[..]), ("drivers", &DRIVERS[..])] {
-        let told = report.of(name)?;
+        let output = report.of(name)?;
         for part in parts {
-            ensure!(told.contains(part), "no {part} in:\n{told}");
+            ensure!(output.contains(part), "no {part} in:\n{output}");
         }
     }
     disks(report)?;

@@ -118,7 +118,10 @@ fn a_guest_starts_over_runs_out_goes_on_elsewhere_and_panics() -> anyhow::Result
     count_boots(&mut machine, 1)?;
     machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
     let status = machine.wait_for_status("RUNNING resets=2 ", SOON)?;
-    ensure!(!status.contains("panics="), "no driver told: {status}");
+    ensure!(
+        !status.contains("panics="),
+        "no driver reported a panic: {status}"
+    );
     machine.type_line(watch::LET_IT_RUN_OUT)?;
     let part = "watchdog=1 pause=PAUSE_REASON_WATCHDOG";
     println!("watchdog: {}", machine.wait_for_status(part, SOON)?);

@@ -23,6 +23,7 @@ const ROUNDS: &str = "KVMLET_ROUNDS";
 /// numbers to the node and back, in which none may be missing; and two echoes, at a port and at a
 /// socket. The rates leave an emulated CPU room for the rest: guests that are always busy spend its time
 /// on their ticks.
+// The port's echo ends at once while nobody is connected; without its pause it would spin.
 pub const LOAD: &str = r#"
 udevadm trigger --subsystem-match=virtio-ports
 udevadm settle
@@ -85,11 +86,11 @@ pub fn start<'a>(node: &'a Node, flags: &[String], number: u32) -> anyhow::Resul
 }
 
 fn progress(machine: &mut Machine<'_>) -> anyhow::Result<Vec<u64>> {
-    let told = machine.tell(PROGRESS)?;
-    let works: Result<Vec<u64>, _> = told.split_whitespace().map(str::parse).collect();
+    let output = machine.shell_output(PROGRESS)?;
+    let works: Result<Vec<u64>, _> = output.split_whitespace().map(str::parse).collect();
     match works {
         Ok(works) if works.len() == WORKS => Ok(works),
-        _ => anyhow::bail!("{told}: {}", machine.tell("tail -n 5 /tmp/fio")?),
+        _ => anyhow::bail!("{output}: {}", machine.shell_output("tail -n 5 /tmp/fio")?),
     }
 }
 
@@ -121,25 +122,25 @@ fn talk(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<()> {
         socat(20)
     );
     node.wait_for(&vsock, SOON).context("vsock")?;
-    let back = machine.tell(CALL_BACK)?;
+    let back = machine.shell_output(CALL_BACK)?;
     ensure!(back == "back", "vsock of the guest: {back}");
     Ok(())
 }
 
 /// Ends the guest's work, in which nothing went wrong.
 fn finish(machine: &mut Machine<'_>) -> anyhow::Result<()> {
-    machine.tell("touch /tmp/stop; killall -INT fio")?;
+    machine.shell_output("touch /tmp/stop; killall -INT fio")?;
     let until = Instant::now() + SOON;
     // fio says 128 when it was interrupted, and 0 as the error of each disk that had none.
     let asked = "cat /tmp/stream /tmp/fio-end; grep -c '^3;fio-[^;]*;vd.;0;0;' /tmp/fio";
-    while machine.tell(asked)? != "done 128 3" {
-        let told = machine.tell("cat /tmp/stream /tmp/fio-end /tmp/fio | cut -c 1-60")?;
-        ensure!(Instant::now() < until, "{told}");
+    while machine.shell_output(asked)? != "done 128 3" {
+        let output = machine.shell_output("cat /tmp/stream /tmp/fio-end /tmp/fio | cut -c 1-60")?;
+        ensure!(Instant::now() < until, "{output}");
         // As above: the guest is asked over its terminal.
         std::thread::sleep(Duration::from_millis(500));
     }
     let troubles =
-        machine.tell("dmesg | grep -iE 'bug:|lockup|stalls on|clocksource.*unstable'")?;
+        machine.shell_output("dmesg | grep -iE 'bug:|lockup|stalls on|clocksource.*unstable'")?;
     println!("trouble in the guest's log: {troubles:?}");
     ensure!(!troubles.contains("unstable"), "a clock: {troubles}");
     Ok(())

@@ -79,13 +79,13 @@ fn wait_for_memory(node: &Node, kib: u64) -> anyhow::Result<u64> {
 
 /// The guest fills 512 MiB and frees them, and its kernel tells; then it is asked for memory.
 fn gives_memory_back(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<()> {
-    machine.tell("mount -t tmpfs -o size=600m big /mnt")?;
-    machine.tell("dd if=/dev/zero of=/mnt/big bs=1M count=512 2>&1")?;
+    machine.shell_output("mount -t tmpfs -o size=600m big /mnt")?;
+    machine.shell_output("dd if=/dev/zero of=/mnt/big bs=1M count=512 2>&1")?;
     let full = memory_kib(node)?;
-    machine.tell("rm /mnt/big")?;
+    machine.shell_output("rm /mnt/big")?;
     let empty = wait_for_memory(node, full - 400 * 1024)?;
     println!("freed 512 MiB: {full} KiB, then {empty} KiB");
-    machine.tell("dd if=/dev/zero of=/mnt/big bs=1M count=512 2>&1; rm -f /mnt/big")?;
+    machine.shell_output("dd if=/dev/zero of=/mnt/big bs=1M count=512 2>&1; rm -f /mnt/big")?;
     machine.ask("balloon 512M")?;
     machine.wait_for_status("balloon_actual=536870912", SOON)?;
     // What the balloon took in pages of 4 KiB is the node's, whatever the node had made of them.
@@ -101,7 +101,7 @@ fn gives_memory_back(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<(
 /// A busy guest that was paused for longer than its kernel lets a CPU be busy learns of the pause (`KVM_KVMCLOCK_CTRL`).
 fn takes_no_pause_for_a_lockup(machine: &mut Machine<'_>) -> anyhow::Result<()> {
     // A CPU may be busy for twice as many seconds. Of one that idles nobody thinks so.
-    machine.tell("echo 3 >/proc/sys/kernel/watchdog_thresh")?;
+    machine.shell_output("echo 3 >/proc/sys/kernel/watchdog_thresh")?;
     machine.type_line("(while :; do :; done) &")?;
     // Until the guest's watchdog has seen the busy CPU; it says nothing of that.
     std::thread::sleep(Duration::from_secs(4));
@@ -112,8 +112,8 @@ fn takes_no_pause_for_a_lockup(machine: &mut Machine<'_>) -> anyhow::Result<()> 
     // The watchdog looks every second or so; it is to find nothing.
     std::thread::sleep(Duration::from_secs(6));
     machine.type_line("kill $!; echo 10 >/proc/sys/kernel/watchdog_thresh")?;
-    let told = machine.tell("dmesg | grep -c 'soft lockup'")?;
-    ensure!(told == "0", "{told} lockups after a pause");
+    let printed = machine.shell_output("dmesg | grep -c 'soft lockup'")?;
+    ensure!(printed == "0", "{printed} lockups after a pause");
     Ok(())
 }
 
@@ -126,15 +126,15 @@ fn flags_of_restored(watchdog: &str, number: u32) -> Vec<String> {
 /// Goes on with the snapshot; the guest finds that it may be one of several.
 fn restored<'a>(node: &'a Node, flags: &[String]) -> anyhow::Result<Machine<'a>> {
     let mut machine = Machine::start(node, flags)?;
-    let told = machine.tell("dmesg | grep -c 'virtual machine fork'")?;
-    ensure!(told == "1", "told {told} times of a new generation id");
+    let printed = machine.shell_output("dmesg | grep -c 'virtual machine fork'")?;
+    ensure!(printed == "1", "{printed} reports of a new generation id");
     Ok(machine)
 }
 
 /// Goes on with the snapshot that `flags` name, and gives up once the `driver` of a panic device is there.
 pub fn panics(node: &Node, flags: &[String], driver: &str) -> anyhow::Result<()> {
     let mut machine = restored(node, flags)?;
-    machine.tell(&format!(
+    machine.shell_output(&format!(
         "cd /lib/modules && insmod pvpanic.ko && insmod {driver}.ko"
     ))?;
     machine.type_line("echo c >/proc/sysrq-trigger")?;
@@ -158,8 +158,8 @@ fn watchdog_runs_out(node: &Node, number: u32, action: &str) -> anyhow::Result<(
         }
         "shutdown" => {
             let output = machine.end("EXIT_REASON_GUEST_POWEROFF")?;
-            let told = "EVENT_KIND_WATCHDOG_EXPIRED";
-            ensure!(output.stderr.contains(told), "{output}");
+            let printed = "EVENT_KIND_WATCHDOG_EXPIRED";
+            ensure!(output.stderr.contains(printed), "{output}");
             println!("shutdown: {}", last_line(&output.stderr));
             return Ok(());
         }
@@ -171,12 +171,12 @@ fn watchdog_runs_out(node: &Node, number: u32, action: &str) -> anyhow::Result<(
             let part = "watchdog=1 pause=PAUSE_REASON_WATCHDOG";
             println!("pause: {}", machine.wait_for_status(part, SOON)?);
             machine.ask("resume")?;
-            machine.tell("true")?;
+            machine.shell_output("true")?;
         }
         "none" => {
             let part = "RUNNING resets=0 watchdog=1";
             println!("none: {}", machine.wait_for_status(part, SOON)?);
-            machine.tell("true")?;
+            machine.shell_output("true")?;
         }
         other => anyhow::bail!("{other} is no action"),
     }
@@ -191,9 +191,9 @@ fn linux_learns_of_its_snapshot_and_its_watchdog_and_panics_end_as_asked() -> an
     let node = node()?;
     let mut machine = Machine::start(&node, &flags("pause", FIRST_ID, ""))?;
     machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
-    let told = machine.tell("dmesg | grep -c 'virtual machine fork'")?;
-    ensure!(told == "0", "a guest that boots is no fork: {told}");
-    let drivers = machine.tell("ls /sys/class/watchdog /sys/bus/acpi/drivers/vmgenid")?;
+    let printed = machine.shell_output("dmesg | grep -c 'virtual machine fork'")?;
+    ensure!(printed == "0", "a guest that boots is no fork: {printed}");
+    let drivers = machine.shell_output("ls /sys/class/watchdog /sys/bus/acpi/drivers/vmgenid")?;
     for part in ["watchdog0", "QEMUVGID"] {
         ensure!(drivers.contains(part), "no {part}: {drivers}");
     }

@@ -423,13 +423,13 @@ fn the_node_is_an_object_that_the_agent_alone_writes() -> anyhow::Result<()> {
 fn commits(host: &Host) -> anyhow::Result<u64> {
     let scrape =
         "exec 3<>/dev/tcp/127.0.0.1/9773; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
-    let told = host.run(&["bash", "-c", scrape])?;
+    let printed = host.run(&["bash", "-c", scrape])?;
     let series = "kvmlet_store_commit_duration_seconds_count ";
-    let line = told
+    let line = printed
         .stdout
         .lines()
         .find_map(|line| line.strip_prefix(series));
-    let count = line.ok_or_else(|| anyhow::anyhow!("no commits are counted: {told}"))?;
+    let count = line.ok_or_else(|| anyhow::anyhow!("no commits are counted: {printed}"))?;
     Ok(count.trim().parse()?)
 }
 

@@ -103,9 +103,9 @@ fn try_probes(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     let waited = agent.kvmctl("wait --for=condition=Ready vmi/web --timeout=120s")?;
     ensure!(waited.code == Some(0), "{waited}\n{}", agent.log());
     console.write(b"rm /tmp/www/ready\n")?;
-    let told = "kvmctl get events -o 'jsonpath={.items[*].message}' | grep 'Readiness probe failed: HTTP probe failed \
+    let output = "kvmctl get events -o 'jsonpath={.items[*].message}' | grep 'Readiness probe failed: HTTP probe failed \
                 with statuscode: 404'";
-    node.wait_for(told, PATIENCE)?;
+    node.wait_for(output, PATIENCE)?;
     let phase = agent.value("web", ".status.phase")?;
     ensure!(phase == "Running", "{phase}");
     Ok(())
@@ -117,19 +117,19 @@ fn try_forward(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     console.write(
         b"head -c 4000000 /dev/urandom >/tmp/www/big; md5sum </tmp/www/big; nc -l -p 81 | md5sum\n",
     )?;
-    let told = console.read_until("  -", PATIENCE)?;
-    let sum = told.split_whitespace().rev().nth(1).unwrap_or_default();
-    ensure!(sum.len() == 32, "{told}");
+    let output = console.read_until("  -", PATIENCE)?;
+    let sum = output.split_whitespace().rev().nth(1).unwrap_or_default();
+    ensure!(sum.len() == 32, "{output}");
     node.sh("ip link set lo up; setsid kvmctl port-forward vmi/web 8080:80 </dev/null >/run/forward 2>&1 &")?;
     node.wait_for(
         "grep 'Forwarding 127.0.0.1:8080 to 80' /run/forward",
         PATIENCE,
     )?;
     let page = node.sh("wget -q -O - http://127.0.0.1:8080/big | tee /run/big | md5sum")?;
-    ensure!(page.contains(sum), "{page} is not {told}");
+    ensure!(page.contains(sum), "{page} is not {output}");
     node.sh("kvmctl port-forward --stdio vmi/web 81 </run/big")?;
-    let told = console.read_until("  -", PATIENCE)?;
-    ensure!(told.contains(sum), "{told} is not {page}");
+    let output = console.read_until("  -", PATIENCE)?;
+    ensure!(output.contains(sum), "{output} is not {page}");
     Ok(())
 }
 
@@ -182,8 +182,8 @@ fn try_machine(answer: &mut impl FnMut(&str) -> anyhow::Result<String>) -> anyho
     let disk = answer(
         "cd /sys/block/vda && cat serial queue/logical_block_size queue/discard_granularity; cd /",
     )?;
-    for told in ["S1", "4096", "65536"] {
-        ensure!(disk.contains(told), "the disk says {disk}, not {told}");
+    for output in ["S1", "4096", "65536"] {
+        ensure!(disk.contains(output), "the disk says {disk}, not {output}");
     }
     let devices = answer("cat /sys/bus/virtio/devices/*/device | xargs")?;
     // Card, disk, console, entropy, balloon, sockets.
@@ -220,8 +220,8 @@ fn try_devices(agent: &Agent<'_, Node>, node: &Node, uuid: &str) -> anyhow::Resu
     let disk = answer("readlink -f /sys/block/vda")?;
     ensure!(disk.contains("/0000:00:01.0/"), "the disk is at {disk}");
     let dmi = answer("cd /sys/class/dmi/id && cat sys_vendor product_name product_uuid; cd /")?;
-    for told in ["KubeVirt", "None", uuid] {
-        ensure!(dmi.contains(told), "SMBIOS says {dmi}, not {told}");
+    for output in ["KubeVirt", "None", uuid] {
+        ensure!(dmi.contains(output), "SMBIOS says {dmi}, not {output}");
     }
     let complaints = answer("dmesg | grep -c -E 'ACPI.*(Error|Warning)'")?;
     ensure!(
@@ -297,7 +297,7 @@ fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow:
         agent.apply(&ticking("called"))?;
         agent.wait_for_phase("static", "Running", PATIENCE)?;
         agent.wait_for_phase("called", "Running", PATIENCE)?;
-        lose_its_cgroup(&agent, &node)?;
+        remove_its_cgroup(&agent, &node)?;
         set_the_clock(&agent, &node)?;
         (
             agent.value("static", ".metadata.uid")?,
@@ -328,7 +328,7 @@ fn after_a_power_cut_guests_have_failed_and_manifests_are_made_anew() -> anyhow:
 }
 
 /// A cgroup that vanishes under a VMM sets the condition, and nothing else.
-fn lose_its_cgroup(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
+fn remove_its_cgroup(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     let uid = agent.value("called", ".metadata.uid")?;
     let vmms = agent.living_vmms()?;
     let pid = vmms.get(&uid).and_then(|pids| pids.first());
@@ -339,9 +339,9 @@ fn lose_its_cgroup(agent: &Agent<'_, Node>, node: &Node) -> anyhow::Result<()> {
     ))?;
     agent.kill()?;
     agent.start()?;
-    let told =
+    let output =
         agent.kvmctl("wait --for=condition=ResourcesNotEnforced vmi/called --timeout 60s")?;
-    ensure!(told.code == Some(0), "{told}\n{}", agent.log());
+    ensure!(output.code == Some(0), "{output}\n{}", agent.log());
     ensure!(agent.value("called", ".status.phase")? == "Running");
     ensure!(
         agent.living_vmms()? == vmms,

@@ -293,7 +293,7 @@ pub(crate) fn try_volumes(
             files,
         } = volume;
         // The label stands in the primary volume descriptor.
-        let told = answer(&format!(
+        let printed = answer(&format!(
             "mkdir -p /mnt/{name} && mount -t iso9660 -o ro /dev/{disk} /mnt/{name} && cd /mnt/{name} && \
              find . -type f | sort | sed s:^./:FILE=: && cd / && \
              echo \"LABEL=$(dd if=/dev/{disk} bs=1 skip=32808 count=32 2>/dev/null | sed 's/ *$//')=\" && \
@@ -308,18 +308,21 @@ pub(crate) fn try_volumes(
             format!("LABEL={label}="),
             format!("SIZE={} RO=1 SERIAL={serial}=", bytes.trim()),
         ] {
-            ensure!(told.contains(&words), "{name}: {words} is not in {told}");
+            ensure!(
+                printed.contains(&words),
+                "{name}: {words} is not in {printed}"
+            );
         }
-        let found = told
+        let found = printed
             .lines()
             .filter(|line| line.starts_with("FILE="))
             .count();
-        ensure!(found == files.len(), "{name} has other files: {told}");
+        ensure!(found == files.len(), "{name} has other files: {printed}");
         for (path, text) in files {
-            let told = answer(&format!("cat /mnt/{name}/{path}; echo"))?;
+            let printed = answer(&format!("cat /mnt/{name}/{path}; echo"))?;
             ensure!(
-                told.contains(&text),
-                "{name}/{path}: {text:?} is not in {told:?}"
+                printed.contains(&text),
+                "{name}/{path}: {text:?} is not in {printed:?}"
             );
         }
     }
@@ -331,7 +334,7 @@ fn try_disks(
     node: &Node,
     answer: &mut impl FnMut(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<()> {
-    let told = answer(
+    let printed = answer(
         "for disk in vda vdd vde vdf; do echo \"$disk $(blockdev --getsize64 /dev/$disk) \
          $(blockdev --getro /dev/$disk) $(cat /sys/block/$disk/serial)=\"; done",
     )?;
@@ -341,10 +344,10 @@ fn try_disks(
         format!("vde {} 0 S-FILE=", 2 << 20),
         format!("vdf {} 1 S-AGAIN=", IMAGE_MIB << 20),
     ] {
-        ensure!(told.contains(&words), "{words} is not in {told}");
+        ensure!(printed.contains(&words), "{words} is not in {printed}");
     }
     // The guest's /init has mounted what carries ext4. An empty disk holds nothing.
-    let told = answer(
+    let printed = answer(
         "echo FILE=$(cat /mnt/vdd/file)= LABEL=$(dd if=/dev/vdd bs=1 skip=1144 count=16 2>/dev/null | tr -d '\\000')= && \
          grep -c '/mnt/vdd ext4 rw' /proc/mounts && umount /mnt/vdd && echo REST=$(tr -d '\\000' </dev/vda | wc -c)=",
     )?;
@@ -353,21 +356,21 @@ fn try_disks(
         format!("LABEL={IMAGE_LABEL}="),
         "REST=0=".to_owned(),
     ] {
-        ensure!(told.contains(&words), "{words} is not in {told}");
+        ensure!(printed.contains(&words), "{words} is not in {printed}");
     }
     // What is written over an image's disk is the guest's alone; a file of the host has it.
-    let told = answer(
+    let printed = answer(
         "head -c 18 /dev/vdd; for disk in vdd vde; do echo written | dd of=/dev/$disk bs=512 count=1 conv=sync,notrunc \
          2>/dev/null; done; sync; echo 3 >/proc/sys/vm/drop_caches; head -c 7 /dev/vdd; head -c 7 /dev/vde",
     )?;
-    ensure!(told.contains(IMAGE_TEXT), "{told}");
-    ensure!(told.contains("writtenwritten"), "{told}");
+    ensure!(printed.contains(IMAGE_TEXT), "{printed}");
+    ensure!(printed.contains("writtenwritten"), "{printed}");
     // Nobody writes to the image itself, not even over a disk that is read-only.
-    let told = answer(
+    let printed = answer(
         "dd if=/dev/zero of=/dev/vdf bs=512 count=1 conv=notrunc 2>/dev/null || echo REFUSED$((1+1)); head -c 18 /dev/vdf",
     )?;
     for words in ["REFUSED2", IMAGE_TEXT] {
-        ensure!(told.contains(words), "{words} is not in {told}");
+        ensure!(printed.contains(words), "{words} is not in {printed}");
     }
     let host = node.sh(
         "head -c 7 /var/lib/kvmlet/disks/default/file.img; head -c 18 /var/lib/kvmlet/host/images/sha256/*.raw",

@@ -31,8 +31,8 @@ impl ExportedSpan {
         text(&self.span.attributes, key)
     }
 
-    /// Whether an attribute says yes.
-    pub fn says(&self, key: &str) -> bool {
+    /// Whether a boolean attribute is true.
+    pub fn is_true(&self, key: &str) -> bool {
         let value = value(&self.span.attributes, key);
         matches!(value, Some(Value::BoolValue(true)))
     }

@@ -235,17 +235,17 @@ impl<'h> Setup<'h> {
 
     /// All answers that callers get who may only look, and what no caller gets of values.
     fn look(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let mut told = Vec::new();
+        let mut printed = Vec::new();
         for name in ["created", "applied", "annotated", "file"] {
             let secret = format!("get secret {name} -o yaml");
             let output = self.viewer(&secret)?;
             ensure!(output.code == Some(1), "{output}");
-            told.push((secret, output.to_string()));
+            printed.push((secret, output.to_string()));
             let described = format!("describe secret {name}");
-            told.push((described.clone(), self.viewer(&described)?.to_string()));
-            told.push((described.clone(), self.owner(&described)?));
+            printed.push((described.clone(), self.viewer(&described)?.to_string()));
+            printed.push((described.clone(), self.owner(&described)?));
             let annotations = format!("get secret {name} -o jsonpath='{{.metadata}}'");
-            told.push((annotations.clone(), self.owner(&annotations)?));
+            printed.push((annotations.clone(), self.owner(&annotations)?));
         }
         for arguments in [
             "get secrets",
@@ -261,7 +261,7 @@ impl<'h> Setup<'h> {
             "top",
             "version -o json",
         ] {
-            told.push((arguments.to_owned(), self.viewer(arguments)?.to_string()));
+            printed.push((arguments.to_owned(), self.viewer(arguments)?.to_string()));
         }
         for arguments in [
             "get secrets",
@@ -270,21 +270,21 @@ impl<'h> Setup<'h> {
             "get events -A -o json",
             "why file",
         ] {
-            told.push((arguments.to_owned(), self.owner(arguments)?));
+            printed.push((arguments.to_owned(), self.owner(arguments)?));
         }
         let watch = "sh -c 'timeout 3 kvmctl get secrets -A -w -o json; timeout 3 kvmctl get events -A -w -o json; true'";
         let watch = format!(
             "setpriv --reuid {VIEWER} --regid {VIEWER} --clear-groups env HOME=/ {watch} 2>&1"
         );
-        told.push((watch.clone(), self.host.sh(&watch)?));
-        told.push((String::from("metrics"), scraped(self.host)?));
+        printed.push((watch.clone(), self.host.sh(&watch)?));
+        printed.push((String::from("metrics"), scraped(self.host)?));
         let arguments =
             "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' '; true";
-        told.push((
+        printed.push((
             String::from("arguments of processes"),
             self.host.sh(arguments)?,
         ));
-        Ok(told)
+        Ok(printed)
     }
 
     /// The files of the agent and of its run directory that hold a value in any form.
@@ -309,8 +309,8 @@ impl<'h> Setup<'h> {
 }
 
 /// Fails where any answer, log or file bears a value.
-fn refuse_values(values: &Values, told: &[(String, String)]) -> anyhow::Result<()> {
-    for (what, text) in told {
+fn refuse_values(values: &Values, printed: &[(String, String)]) -> anyhow::Result<()> {
+    for (what, text) in printed {
         for (which, value) in values.all() {
             ensure!(
                 !value.is_in(text),
@@ -360,11 +360,11 @@ fn what_a_secret_holds_is_found_nowhere_but_where_its_owner_may_read_it() -> any
         log.contains("TRACE") && log.contains("DEBUG"),
         "the log says all it can"
     );
-    let told = [
+    let printed = [
         (String::from("traces"), spans),
         (String::from("the log"), log),
     ];
-    refuse_values(&values, &told)?;
+    refuse_values(&values, &printed)?;
 
     // Of all files, volumes of running guests have it, and manifests of the administrator's.
     for (which, value) in values.all() {

@@ -89,8 +89,8 @@ fn memory_in_a_balloon_goes_back_to_the_host_and_moves_as_a_hole() {
         assert!(moved <= small + SLACK_BYTES, "{small} to {moved}");
         let balloon = machine.handle.balloon().expect("one");
         machine.wait_until("statistics", |_| {
-            let told = balloon.stats().map(|report| report.stats);
-            told.and_then(|stats| stats.get(Stat::MinorFaults)) >= Some(3)
+            let output = balloon.stats().map(|report| report.stats);
+            output.and_then(|stats| stats.get(Stat::MinorFaults)) >= Some(3)
         });
         let stats = balloon.stats().expect("some").stats;
         assert_eq!(stats.get(Stat::TotalBytes), Some(BALLOON_BYTES));

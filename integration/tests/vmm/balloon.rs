@@ -79,16 +79,16 @@ fn a_guest_is_led_by_requests() {
     soon(|| by_hand.printed().contains("TESTGUEST filled"));
     // The guest answers each request for statistics with the number of its answers in `minor_faults`. An answer is
     // not waited for by the request, so it is polled.
-    let is_told = (0..10_000).any(|_| {
+    let is_answered = (0..10_000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         stats(&mut client).minor_faults >= Some(3)
     });
-    assert!(is_told, "{}", by_hand.printed());
-    let told = stats(&mut client);
-    assert_eq!(told.total_bytes, Some(BALLOON_BYTES));
-    assert_eq!(told.swap_in_bytes, None);
-    assert!(told.age_ms.is_some());
-    assert_eq!(told.released_bytes, 0);
+    assert!(is_answered, "{}", by_hand.printed());
+    let reported = stats(&mut client);
+    assert_eq!(reported.total_bytes, Some(BALLOON_BYTES));
+    assert_eq!(reported.swap_in_bytes, None);
+    assert!(reported.age_ms.is_some());
+    assert_eq!(reported.released_bytes, 0);
 
     assert_eq!(set(&mut client, BALLOON_BYTES).error, None);
     wait_for_size(&mut client, BALLOON_BYTES);

@@ -7,7 +7,7 @@ use integration::vmm_client::{VmmClient, VmmProcess};
 use proto_vmm::v1;
 
 use crate::by_hand::ByHand;
-use crate::tiny_guest::{exit_with_cmos, kernel, power_off, print, sleep};
+use crate::tiny_guest::{exit_with_cmos, halt, kernel, power_off, print};
 
 fn refusal(by_hand: &ByHand, client: &mut VmmClient) -> v1::Error {
     let response = client
@@ -30,7 +30,7 @@ fn required(name: &str) -> v1::CpuFeature {
 #[test]
 fn cpus_that_no_host_has_are_refused_by_field_and_others_may_follow() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[print("small"), power_off(), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[print("small"), power_off(), halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     // One is of AMD's CPUs only, the other of Intel's.
@@ -56,7 +56,7 @@ fn cpus_that_no_host_has_are_refused_by_field_and_others_may_follow() {
 #[test]
 fn a_guest_may_have_vcpus_whose_ids_only_an_x2apic_can_have() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[print("many"), power_off(), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[print("many"), power_off(), halt()]));
     cpus(&mut by_hand).count = 260;
     cpus(&mut by_hand).sockets = 260;
     cpus(&mut by_hand).max_sockets = 300;

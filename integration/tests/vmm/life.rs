@@ -10,8 +10,8 @@ use proto_vmm::v1::{self, pci_device, request::Kind};
 
 use crate::by_hand::{ByHand, soon};
 use crate::tiny_guest::{
-    breakpoint, compare_16_bytes, kernel, power_off, print, reset, restore_extended_state, sleep,
-    start_watchdog, tell_of_hyperv_crash, tell_of_panic, wait_for_power_button,
+    breakpoint, compare_16_bytes, halt, kernel, power_off, print, reset, restore_extended_state,
+    start_watchdog, wait_for_power_button, write_hyperv_crash_register, write_panic_port,
 };
 
 fn status(client: &mut VmmClient) -> v1::MachineStatus {
@@ -66,7 +66,7 @@ fn with_watchdog(steps: &[Vec<u8>], action: v1::WatchdogAction) -> ByHand {
 #[test]
 fn a_panic_that_is_reported_ends_the_guest() {
     skip_if!(without_kvm());
-    let exit = end_of(&with_panic_port(&[tell_of_panic(1), print("x"), sleep()]));
+    let exit = end_of(&with_panic_port(&[write_panic_port(1), print("x"), halt()]));
     assert_eq!(exit.reason(), v1::ExitReason::GuestPanicked);
     assert_eq!(exit.detail, "reported by the panic device");
 }
@@ -74,7 +74,7 @@ fn a_panic_that_is_reported_ends_the_guest() {
 #[test]
 fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
     skip_if!(without_kvm());
-    let mut by_hand = with_panic_port(&[print("p"), tell_of_panic(1), power_off(), sleep()]);
+    let mut by_hand = with_panic_port(&[print("p"), write_panic_port(1), power_off(), halt()]);
     by_hand.config.on_panic = v1::PanicPolicy::Pause.into();
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
@@ -86,7 +86,7 @@ fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
     let exit = client.wait_for_exit().unwrap();
     assert_eq!(exit.reason(), v1::ExitReason::GuestPoweroff);
 
-    by_hand = with_panic_port(&[print("p"), tell_of_panic(1), sleep()]);
+    by_hand = with_panic_port(&[print("p"), write_panic_port(1), halt()]);
     by_hand.config.on_panic = v1::PanicPolicy::Restart.into();
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
@@ -100,7 +100,7 @@ fn a_panic_pauses_or_resets_the_guest_if_so_configured() {
 }
 
 fn with_hyperv_crash() -> ByHand {
-    let mut by_hand = ByHand::new(kernel(&[tell_of_hyperv_crash(), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[write_hyperv_crash_register(), halt()]));
     if let Some(cpus) = &mut by_hand.config.cpus {
         cpus.hyperv = Some(v1::Hyperv {
             crash: true,
@@ -136,11 +136,11 @@ fn a_crash_reported_by_hyperv_is_a_panic() {
 fn a_watchdog_that_runs_out_is_an_exit_reason_or_a_reset_with_its_cause() {
     skip_if!(without_kvm());
     let poweroff = v1::WatchdogAction::Poweroff;
-    let exit = end_of(&with_watchdog(&[start_watchdog(), sleep()], poweroff));
+    let exit = end_of(&with_watchdog(&[start_watchdog(), halt()], poweroff));
     assert_eq!(exit.reason(), v1::ExitReason::Watchdog);
     assert_eq!(exit.resets, 0);
 
-    let steps = [print("w"), start_watchdog(), sleep()];
+    let steps = [print("w"), start_watchdog(), halt()];
     let by_hand = with_watchdog(&steps, v1::WatchdogAction::Unspecified);
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
@@ -156,7 +156,7 @@ fn a_watchdog_that_runs_out_is_an_exit_reason_or_a_reset_with_its_cause() {
 #[test]
 fn the_status_says_how_the_guest_came_to_start_over() {
     skip_if!(without_kvm());
-    let steps = [print("r"), wait_for_power_button(), reset(), sleep()];
+    let steps = [print("r"), wait_for_power_button(), reset(), halt()];
     let by_hand = ByHand::new(kernel(&steps));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
@@ -191,7 +191,7 @@ fn resets_of_events(vmm: &VmmProcess) -> anyhow::Result<Vec<u64>> {
 fn each_event_has_the_status_of_its_moment_and_none_is_older_than_the_first_picture() {
     const SUBSCRIPTIONS: usize = 200;
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[sleep()]));
+    let by_hand = ByHand::new(kernel(&[halt()]));
     let vmm = VmmProcess::start().unwrap();
     by_hand.boot(&mut vmm.connect().unwrap());
     // So many that the next reset is under way when the VMM gets to telling of one.
@@ -230,7 +230,7 @@ fn an_instruction_that_kvm_cannot_carry_out_is_a_kvm_error() {
     skip_if!(without_kvm().or_else(without_limits));
     let mut reasons = Vec::new();
     for step in [compare_16_bytes(), breakpoint(), restore_extended_state()] {
-        let mut by_hand = ByHand::new(kernel(&[step, print("on"), power_off(), sleep()]));
+        let mut by_hand = ByHand::new(kernel(&[step, print("on"), power_off(), halt()]));
         by_hand.config.reboot_policy = v1::RebootPolicy::Terminate.into();
         let exit = end_of(&by_hand);
         reasons.push((exit.reason(), exit.detail));

@@ -9,7 +9,7 @@ use proto_vmm::v1::{self, request::Kind};
 
 use crate::by_hand::{ByHand, soon};
 use crate::tiny_guest::{
-    debug_exit, kernel, power_off, print, reset, sleep, timestamp, triple_fault,
+    debug_exit, halt, kernel, power_off, print, reset, timestamp, triple_fault,
     wait_for_power_button,
 };
 
@@ -26,7 +26,7 @@ fn error_code(client: &mut VmmClient, kind: Kind) -> v1::ErrorCode {
 #[test]
 fn a_vmm_waits_for_agents_that_come_and_go_and_leaves_an_exit_record() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[timestamp(), print("hello"), power_off(), sleep()]));
+    let by_hand = ByHand::new(kernel(&[timestamp(), print("hello"), power_off(), halt()]));
     let mut vmm = VmmProcess::start().unwrap();
 
     let first = vmm.connect().unwrap();
@@ -68,7 +68,7 @@ fn a_vmm_waits_for_agents_that_come_and_go_and_leaves_an_exit_record() {
 #[test]
 fn the_same_configuration_again_is_success_and_another_is_refused() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.configure(&mut client);
@@ -86,7 +86,7 @@ fn the_same_configuration_again_is_success_and_another_is_refused() {
 #[test]
 fn a_wrong_configuration_names_the_field_and_leaves_the_vmm_as_it_was() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[halt()]));
     by_hand.config.memory = Some(v1::Memory {
         size_bytes: 1,
         ..v1::Memory::default()
@@ -116,7 +116,7 @@ fn a_wrong_configuration_names_the_field_and_leaves_the_vmm_as_it_was() {
 #[test]
 fn requests_that_do_not_fit_the_state_are_refused() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[sleep()]));
+    let by_hand = ByHand::new(kernel(&[halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     let boot = || Kind::Boot(v1::Boot {});
@@ -131,7 +131,7 @@ fn requests_that_do_not_fit_the_state_are_refused() {
 #[test]
 fn a_paused_guest_stands_still_and_goes_on() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[wait_for_power_button(), power_off(), sleep()]));
+    let by_hand = ByHand::new(kernel(&[wait_for_power_button(), power_off(), halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);
@@ -153,7 +153,7 @@ fn a_paused_guest_stands_still_and_goes_on() {
 #[test]
 fn a_power_off_is_a_reboot_once_where_one_was_asked_for() {
     skip_if!(without_kvm());
-    let guest = [print("r"), wait_for_power_button(), power_off(), sleep()];
+    let guest = [print("r"), wait_for_power_button(), power_off(), halt()];
     let begin = || {
         let by_hand = ByHand::new(kernel(&guest));
         let vmm = VmmProcess::start().unwrap();
@@ -193,7 +193,7 @@ fn a_reset_starts_the_guest_over_and_is_counted() {
         print("r"),
         wait_for_power_button(),
         reset(),
-        sleep(),
+        halt(),
     ]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
@@ -223,7 +223,7 @@ fn a_reset_ends_the_guest_when_the_configuration_says_so() {
         (triple_fault(), v1::ExitReason::TripleFault),
         (debug_exit(42), v1::ExitReason::DebugExit),
     ] {
-        let mut by_hand = ByHand::new(kernel(&[steps, sleep()]));
+        let mut by_hand = ByHand::new(kernel(&[steps, halt()]));
         by_hand.config.reboot_policy = v1::RebootPolicy::Terminate.into();
         let vmm = VmmProcess::start().unwrap();
         let mut client = vmm.connect().unwrap();
@@ -250,7 +250,7 @@ fn a_guest_that_only_faults_is_slowed_down_and_then_given_up() {
 #[test]
 fn sigterm_ends_the_guest_with_a_record_of_the_signal() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[sleep()]));
+    let by_hand = ByHand::new(kernel(&[halt()]));
     let mut vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);
@@ -264,7 +264,7 @@ fn sigterm_ends_the_guest_with_a_record_of_the_signal() {
 #[test]
 fn an_idle_guest_costs_no_cpu_and_little_memory() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[print("idle"), sleep()]));
+    let by_hand = ByHand::new(kernel(&[print("idle"), halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);

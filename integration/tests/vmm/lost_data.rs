@@ -16,7 +16,7 @@ use proto_vmm::v1::{self, pci_device::Kind as Device, request::Kind};
 use crate::by_hand::{ByHand, soon};
 use crate::firmware::by_firmware;
 use crate::snapshot::{restore_with, save};
-use crate::tiny_guest::{kernel, print, sleep};
+use crate::tiny_guest::{halt, kernel, print};
 
 /// The host's disk; gone in the end.
 struct FullHost {
@@ -122,7 +122,7 @@ fn without_machine() -> Option<String> {
 
 /// A guest with a disk, that prints "r" and sleeps.
 fn guest() -> ByHand {
-    let mut by_hand = ByHand::new(kernel(&[print("r"), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[print("r"), halt()]));
     let blk = v1::VirtioBlk {
         disk_fd: 4,
         ..v1::VirtioBlk::default()
@@ -161,7 +161,7 @@ fn a_snapshot_syncs_disks_and_none_is_taken_of_data_that_is_lost() {
     assert!(error.message.contains("Input/output error"), "{error:?}");
     assert_eq!(file.metadata().unwrap().len(), 0);
     // The status shows it, and still does when the host says that all is well.
-    let told = next_sync_failure(&mut client);
+    let reported = next_sync_failure(&mut client);
     host.make_space();
     disk.sync_data().unwrap();
     let failure = v1::DiskSyncFailure {
@@ -172,7 +172,7 @@ fn a_snapshot_syncs_disks_and_none_is_taken_of_data_that_is_lost() {
         error: std::io::Error::from_raw_os_error(5).to_string(),
         is_variable_store: false,
     };
-    assert_eq!(told, std::slice::from_ref(&failure));
+    assert_eq!(reported, std::slice::from_ref(&failure));
     assert_eq!(lost(&mut client), std::slice::from_ref(&failure));
     // The guest can be saved with what it has lost, and whoever goes on with it knows.
     assert_eq!(save(&mut client, &file).error, None);

@@ -16,7 +16,7 @@ use vmm_devices::virtio::{net, vsock};
 
 use crate::by_hand::{ByHand, soon};
 use crate::tiny_guest::{
-    keep, kernel, power_off, print, print_kept, reset, sleep, wait_for_power_button,
+    halt, keep, kernel, power_off, print, print_kept, reset, wait_for_power_button,
 };
 
 const MIB: u64 = 1 << 20;
@@ -96,7 +96,7 @@ fn allowed_here() -> Vec<u32> {
 #[test]
 fn memory_and_threads_are_where_they_were_put() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[print("r"), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[print("r"), halt()]));
     let (first, last) = {
         let allowed = allowed_here();
         (allowed[0], allowed[allowed.len() - 1])
@@ -161,7 +161,7 @@ fn places_of(cpus: &[u32]) -> String {
 #[test]
 fn what_the_host_does_not_have_is_refused_by_field_and_the_vmm_can_still_be_configured() {
     skip_if!(without_kvm());
-    let new = || ByHand::new(kernel(&[print("r"), power_off(), sleep()]));
+    let new = || ByHand::new(kernel(&[print("r"), power_off(), halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     let mut refused = |by_hand: &ByHand| {
@@ -205,7 +205,7 @@ fn what_the_host_does_not_have_is_refused_by_field_and_the_vmm_can_still_be_conf
 #[test]
 fn a_pool_that_is_too_small_is_an_error_before_the_guest_runs() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[halt()]));
     // As much as no test machine has in huge pages.
     memory(&mut by_hand).size_bytes = 1 << 40;
     memory(&mut by_hand).hugepage_bytes = 1 << 30;
@@ -224,7 +224,7 @@ fn a_pool_that_is_too_small_is_an_error_before_the_guest_runs() {
 #[test]
 fn a_stop_while_memory_is_allocated_stops_that_too() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[halt()]));
     // Seconds of work.
     memory(&mut by_hand).size_bytes = 6 << 30;
     memory(&mut by_hand).prefault = true;
@@ -264,7 +264,7 @@ fn huge_guest(kept: u8) -> ByHand {
         wait_for_power_button(),
         print_kept(),
         reset(),
-        sleep(),
+        halt(),
     ])
 }
 

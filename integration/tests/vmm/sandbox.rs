@@ -17,7 +17,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_fi
 
 use crate::by_hand::{ByHand, soon};
 use crate::network::{network, without_network};
-use crate::tiny_guest::{kernel, print, sleep};
+use crate::tiny_guest::{halt, kernel, print};
 
 const NOBODY: u32 = 65_534;
 const DISK_BYTES: u64 = 2 << 20;
@@ -54,7 +54,7 @@ fn threads(pid: u32) -> BTreeMap<String, String> {
 #[test]
 fn every_thread_of_a_vmm_that_runs_a_guest_is_confined() {
     skip_if!(without_kvm());
-    let mut by_hand = ByHand::new(kernel(&[print("up"), sleep()]));
+    let mut by_hand = ByHand::new(kernel(&[print("up"), halt()]));
     let disk = disk();
     add_disk(&mut by_hand, 4, v1::DiskIo::Unspecified, "own");
     let vmm = VmmProcess::start().unwrap();
@@ -337,7 +337,7 @@ fn without_privileges_and_io_uring_a_guest_has_its_disk_all_the_same() {
 #[test]
 fn a_vmm_that_was_stopped_and_continued_goes_on() {
     skip_if!(without_kvm());
-    let by_hand = ByHand::new(kernel(&[print("up"), sleep()]));
+    let by_hand = ByHand::new(kernel(&[print("up"), halt()]));
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();
     by_hand.boot(&mut client);

@@ -13,8 +13,8 @@ use proto_vmm::v1::{self, request::Kind};
 
 use crate::by_hand::{ByHand, soon};
 use crate::tiny_guest::{
-    disturb_config, keep, kernel, power_off, print, print_config, print_kept, select_config_of,
-    sleep, spin, wait_for_power_button,
+    disturb_config, halt, keep, kernel, power_off, print, print_config, print_kept,
+    select_config_of, spin, wait_for_power_button,
 };
 
 /// Keeps a byte, prints "r", waits for the power button, prints the byte and powers off.
@@ -25,7 +25,7 @@ fn guest(kept: u8) -> ByHand {
         wait_for_power_button(),
         print_kept(),
         power_off(),
-        sleep(),
+        halt(),
     ]))
 }
 
@@ -147,7 +147,7 @@ fn reader_of_config() -> ByHand {
         print_config(3),
         wait_for_power_button(),
         power_off(),
-        sleep(),
+        halt(),
     ]));
     by_hand.config.devices.push(v1::PciDevice {
         address: Some(v1::PciAddress {

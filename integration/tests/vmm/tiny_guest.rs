@@ -13,7 +13,7 @@ fn out8(port: u16, value: u8) -> Vec<u8> {
 }
 
 /// A byte to the panic device at its port.
-pub fn tell_of_panic(value: u8) -> Vec<u8> {
+pub fn write_panic_port(value: u8) -> Vec<u8> {
     out8(0x505, value)
 }
 
@@ -85,7 +85,7 @@ pub fn restore_extended_state() -> Vec<u8> {
 
 /// Hyper-V's crash register, by which a guest tells that it crashed: `mov ecx, 0x40000105; mov edx,
 /// 1 << 31; xor eax, eax; wrmsr`.
-pub fn tell_of_hyperv_crash() -> Vec<u8> {
+pub fn write_hyperv_crash_register() -> Vec<u8> {
     let mut code = vec![0xb9];
     code.extend(0x4000_0105u32.to_le_bytes());
     code.push(0xba);
@@ -131,8 +131,8 @@ pub fn timestamp() -> Vec<u8> {
     out8(0xd02, 123)
 }
 
-/// `cli; hlt; jmp` back: sleeps for ever.
-pub fn sleep() -> Vec<u8> {
+/// `cli; hlt; jmp` back: halts for ever.
+pub fn halt() -> Vec<u8> {
     vec![0xfa, 0xf4, 0xeb, 0xfd]
 }
 

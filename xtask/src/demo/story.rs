@@ -11,7 +11,7 @@ use integration::story::Story;
 use super::svg;
 use crate::progress::step;
 
-/// Makes package and disk, tells the story before your eyes, and draws its terminal to `picture`, if that is given. Its
+/// Makes package and disk, runs the story before your eyes, and draws its terminal to `picture`, if that is given. Its
 /// commands wait as long as they do by themselves, or as long as `wait` says.
 ///
 /// # Errors
@@ -30,7 +30,7 @@ pub fn run(
         || Story::begin(&disk),
     )?;
     let mut screen = Screen::default();
-    step("story", || story.tell(wait, &mut screen))?;
+    step("story", || story.run(wait, &mut screen))?;
     if let Some(path) = picture {
         let drawn = svg::draw(&String::from_utf8_lossy(&screen.shown));
         std::fs::write(path, drawn).with_context(|| path.display().to_string())?;

@@ -43,7 +43,7 @@ pub(super) fn run(root: &Path, options: &StrikesOptions) -> anyhow::Result<()> {
         crate::images::debian()?
     };
     let mut story = step("a node with systemd", || Story::begin(&disk))?;
-    story.tell(Some(STORY), &mut std::io::stdout())?;
+    story.run(Some(STORY), &mut std::io::stdout())?;
     story.add_disk()?;
     // For the disk.
     story.strike(Strike::Restart, true)?;

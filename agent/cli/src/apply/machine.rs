@@ -67,7 +67,7 @@ pub async fn wait_ready(
     });
     let waited = tokio::select! {
         waited = followed => waited,
-        never = tell_events(&mut events, id, &steps) => never,
+        never = print_warnings(&mut events, id, &steps) => never,
         never = show_guest(&mut guest, id, &steps) => never,
         never = tick(&steps) => never,
         _ = tokio::signal::ctrl_c() => {
@@ -150,8 +150,8 @@ fn lack(object: &Value) -> Option<String> {
     })
 }
 
-/// Tells the warnings about a machine's guest for as long as it is waited for.
-async fn tell_events(
+/// Prints the warning events of a machine's guest for as long as it is waited for.
+async fn print_warnings(
     client: &mut Client,
     id: &ObjectName,
     steps: &RefCell<Steps>,

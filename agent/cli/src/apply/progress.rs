@@ -63,36 +63,40 @@ impl Step {
     }
 
     /// The step's text, and whether it is over; `None` before it begins.
-    fn text_and_end(self, vmi: &Value) -> Option<(Said, bool)> {
+    fn text_and_end(self, vmi: &Value) -> Option<(StepText, bool)> {
         let work = text(vmi, "/status/operation/reason");
         let phase = text(vmi, "/status/phase");
         let is_placed = matches!(phase.as_str(), "Scheduled" | "Running");
         let is_running = phase == "Running";
-        let (is_begun, is_over, said) = match self {
+        let (is_begun, is_over, shown) = match self {
             Self::Image => (
                 OF_IMAGES.contains(&&*work),
                 is_placed,
-                Said::of_operation(vmi),
+                StepText::of_operation(vmi),
             ),
-            Self::Disks => (work == "PreparingDisks", is_placed, Said::of_operation(vmi)),
+            Self::Disks => (
+                work == "PreparingDisks",
+                is_placed,
+                StepText::of_operation(vmi),
+            ),
             Self::Network => {
                 let address = text(vmi, "/status/interfaces/0/ipAddress");
                 let is_over = is_placed && !address.is_empty();
-                (is_placed, is_over, Said::text(address))
+                (is_placed, is_over, StepText::text(address))
             }
             Self::Start => {
                 let is_begun = is_placed || work == "ConfiguringMachine";
-                (is_begun, is_running, Said::default())
+                (is_begun, is_running, StepText::default())
             }
             Self::Agent => {
                 let conditions = vmi.pointer("/status/conditions").and_then(Value::as_array);
                 let mut conditions = conditions.into_iter().flatten();
                 let is_over =
                     conditions.any(|it| it["type"] == "AgentConnected" && it["status"] == "True");
-                (is_running, is_over, Said::default())
+                (is_running, is_over, StepText::default())
             }
         };
-        (is_begun || is_over).then_some((said, is_over))
+        (is_begun || is_over).then_some((shown, is_over))
     }
 
     /// The one step that is under way. An image may be pulled while the machine is made: that is no part of its start.
@@ -120,12 +124,12 @@ impl Step {
 /// Fewest characters of an image's name that are shown.
 const SHORTEST_NAME: usize = 12;
 
-/// Places in [`Said::numbers`], in the order in which they give way to the name of the image.
+/// Places in [`StepText::numbers`], in the order in which they give way to the name of the image.
 const GIVE_WAY: [usize; 3] = [2, 1, 3];
 
 /// Text of a step, and the numbers of its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Said {
+struct StepText {
     /// Name of the image that the work is for.
     image: String,
     text: String,
@@ -133,7 +137,7 @@ struct Said {
     numbers: [String; 4],
 }
 
-impl Said {
+impl StepText {
     fn text(text: String) -> Self {
         Self {
             text,
@@ -232,11 +236,11 @@ enum Way {
     #[default]
     Ahead,
     GoesOn {
-        said: Said,
+        shown: StepText,
     },
     Over {
         at: Duration,
-        said: Said,
+        shown: StepText,
     },
 }
 
@@ -266,14 +270,14 @@ impl Steps {
             if !step.is_of(vmi) || matches!(way, Way::Over { .. }) {
                 continue;
             }
-            let Some((said, is_over)) = step.text_and_end(vmi) else {
+            let Some((shown, is_over)) = step.text_and_end(vmi) else {
                 continue;
             };
             let next = match way {
-                _ if is_over => Way::Over { at, said },
+                _ if is_over => Way::Over { at, shown },
                 // What another step says is none of its.
                 Way::GoesOn { .. } if self.present != Some(step) => continue,
-                _ => Way::GoesOn { said },
+                _ => Way::GoesOn { shown },
             };
             if *way != next {
                 let is_new = matches!(way, Way::Ahead) || is_over;
@@ -292,7 +296,7 @@ impl Steps {
     }
 
     /// Nothing is waited for any more. An agent that is not there may never come.
-    fn leave(&mut self) {
+    fn stop_waiting(&mut self) {
         self.present = None;
         for (step, way) in Step::ALL.into_iter().zip(&mut self.ways) {
             if step == Step::Agent && matches!(way, Way::GoesOn { .. }) {
@@ -321,7 +325,7 @@ pub struct View {
     /// Lines of the view that are on the terminal.
     drawn: usize,
     /// When a line was written, without a terminal.
-    told: Duration,
+    printed_at: Duration,
 }
 
 impl View {
@@ -333,7 +337,7 @@ impl View {
             is_terminal: std::io::stderr().is_terminal(),
             steps: Steps::default(),
             drawn: 0,
-            told: Duration::ZERO,
+            printed_at: Duration::ZERO,
         }
     }
 
@@ -351,12 +355,12 @@ impl View {
         }
         let now = self.start.elapsed();
         for (step, is_new) in changed {
-            let is_due = now.saturating_sub(self.told) >= EVERY;
+            let is_due = now.saturating_sub(self.printed_at) >= EVERY;
             let (way, took) = self.steps.of(step);
             if (is_new || is_due)
                 && let Some(line) = plain(step, (way, took), now)
             {
-                self.told = now;
+                self.printed_at = now;
                 crate::output::note(&format!("  {}: {line}", self.name));
             }
         }
@@ -370,7 +374,7 @@ impl View {
         }
     }
 
-    /// Tells something else, above the view.
+    /// Prints another line, above the view.
     pub fn line(&mut self, line: &str) {
         self.clear();
         crate::output::note(&format!("  {}: {line}", self.name));
@@ -383,7 +387,7 @@ impl View {
     pub fn end(&mut self, line: &str) {
         if self.drawn > 0 {
             self.clear();
-            self.steps.leave();
+            self.steps.stop_waiting();
             self.draw();
         }
         self.drawn = 0;
@@ -422,29 +426,29 @@ fn write(text: &str) {
 fn row(step: Step, steps: &Steps, now: Duration, columns: usize) -> Option<String> {
     // It is indented by four.
     let most = columns.saturating_sub(5);
-    let most_said = most.saturating_sub(22);
+    let most_text = most.saturating_sub(22);
     let name = step.name();
     let (way, took) = steps.of(step);
     let seconds = |took: Duration| format!("{:.1} s", took.as_secs_f64());
     let so_far = || seconds(took.saturating_add(now.saturating_sub(steps.seen)));
     let took = || seconds(took);
-    let (time, said) = match way {
+    let (time, shown) = match way {
         Way::Ahead => return None,
-        Way::GoesOn { said } if steps.present == Some(step) => {
-            let said = said.line(most_said);
-            let said = if said.is_empty() {
+        Way::GoesOn { shown } if steps.present == Some(step) => {
+            let shown = shown.line(most_text);
+            let shown = if shown.is_empty() {
                 "...".to_owned()
             } else {
-                said
+                shown
             };
-            (so_far(), said)
+            (so_far(), shown)
         }
         // How much there was of a pull is of no interest once it is over, or another step is under way.
         Way::GoesOn { .. } => (took(), String::new()),
         Way::Over { .. } if matches!(step, Step::Image | Step::Disks) => (took(), String::new()),
-        Way::Over { said, .. } => (took(), said.line(most_said)),
+        Way::Over { shown, .. } => (took(), shown.line(most_text)),
     };
-    let text = format!("{name:<11} {time:>8}  {said}");
+    let text = format!("{name:<11} {time:>8}  {shown}");
     let text: String = text.chars().take(most).collect();
     Some(text.trim_end().to_owned())
 }
@@ -455,10 +459,12 @@ fn plain(step: Step, (way, took): (&Way, Duration), now: Duration) -> Option<Str
     let took = took.as_secs_f64();
     let (at, what) = match (step, way) {
         (_, Way::Ahead) => return None,
-        (_, Way::GoesOn { said }) if *said != Said::default() => (&now, said.line(usize::MAX)),
+        (_, Way::GoesOn { shown }) if *shown != StepText::default() => {
+            (&now, shown.line(usize::MAX))
+        }
         // A step without text gets its line once it is over.
         (_, Way::GoesOn { .. }) => return None,
-        (Step::Network, Way::Over { at, said }) => (at, said.line(usize::MAX)),
+        (Step::Network, Way::Over { at, shown }) => (at, shown.line(usize::MAX)),
         (_, Way::Over { at, .. }) => (at, format!("done in {took:.1} s")),
     };
     Some(format!("{:5.1} s  {name}: {what}", at.as_secs_f64()))
@@ -490,8 +496,8 @@ mod tests {
         })
     }
 
-    /// What is said of VMIs that are seen at these seconds, and how long each step took.
-    fn told(seen: &[(u64, Value)]) -> (Vec<String>, Steps) {
+    /// Lines that are printed of VMIs that are seen at these seconds, and how long each step took.
+    fn lines_of(seen: &[(u64, Value)]) -> (Vec<String>, Steps) {
         let (mut steps, mut lines) = (Steps::default(), Vec::new());
         for (second, vmi) in seen {
             let at = Duration::from_secs(*second);
@@ -518,7 +524,7 @@ mod tests {
         let seen = seen
             .map(|(second, phase, work, is_connected)| (second, vmi(phase, work, is_connected)));
         assert_eq!(
-            told(&seen).0,
+            lines_of(&seen).0,
             [
                 "  1.0 s  image: Pulling",
                 "  4.0 s  disks: PreparingDisks",
@@ -541,7 +547,7 @@ mod tests {
             (24, "Running", ""),
         ];
         let seen = seen.map(|(second, phase, work)| (second, vmi(phase, work, false)));
-        let (lines, steps) = told(&seen);
+        let (lines, steps) = lines_of(&seen);
         let done = |words: &str| lines.iter().any(|line| line.ends_with(words));
         assert!(done("image: done in 20.0 s"), "{lines:?}");
         assert!(done("start: done in 4.0 s"), "{lines:?}");
@@ -556,7 +562,7 @@ mod tests {
             "reason": "Pulling", "message": "Pulling image \"registry.example/debian:12\"",
             "doneBytes": 200 << 20, "totalBytes": 300 << 20, "bytesPerSecond": 10 << 20, "secondsLeft": 10,
         });
-        let (lines, mut steps) = told(&[(0, pulls)]);
+        let (lines, mut steps) = lines_of(&[(0, pulls)]);
         let soon = Duration::from_millis(2500);
         for (columns, expected) in [
             (
@@ -588,7 +594,7 @@ mod tests {
 
     #[test]
     fn at_the_end_no_row_shows_what_is_no_longer_waited_for() {
-        let (_, mut steps) = told(&[
+        let (_, mut steps) = lines_of(&[
             (0, vmi("Scheduling", "PreparingDisks", false)),
             (1, vmi("Scheduled", "", false)),
             (3, vmi("Running", "", false)),
@@ -597,7 +603,7 @@ mod tests {
         let at = Duration::from_millis(4500);
         let agent = "guest agent    1.5 s  ...";
         assert_eq!(steps.rows(at, 80).last().unwrap(), agent);
-        steps.leave();
+        steps.stop_waiting();
         let rows = [
             "image          0.0 s",
             "disks          1.0 s",
@@ -611,8 +617,8 @@ mod tests {
     fn a_network_whose_address_nobody_knows_keeps_its_row() {
         let mut bridged = vmi("Running", "", false);
         bridged["status"]["interfaces"] = json!([]);
-        let (_, mut steps) = told(&[(0, bridged)]);
-        steps.leave();
+        let (_, mut steps) = lines_of(&[(0, bridged)]);
+        steps.stop_waiting();
         let rows = steps.rows(Duration::from_secs(1), 80);
         let named = |name: &str| rows.iter().any(|row| row.starts_with(name));
         assert!(named("network") && !named("guest agent"), "{rows:?}");
@@ -621,7 +627,7 @@ mod tests {
     #[test]
     fn a_guest_without_image_has_no_row_of_it() {
         let bare = json!({"spec": {}, "status": {"phase": "Running"}});
-        let (_, steps) = told(&[(0, bare)]);
+        let (_, steps) = lines_of(&[(0, bare)]);
         assert_eq!(*steps.of(Step::Image).0, Way::Ahead);
         assert!(matches!(steps.of(Step::Start).0, Way::Over { .. }));
     }

@@ -47,7 +47,7 @@ pub fn report_json(
                 Outcome::Unchanged => "unchanged",
                 Outcome::Unspecified => "applied",
             };
-            let dry = args.dry_run.said();
+            let dry = args.dry_run.suffix();
             print_line(&format!("{full_name} {done}{dry}"))
         }
     }

@@ -11,8 +11,8 @@ pub struct DryRun {
 }
 
 impl DryRun {
-    /// What follows the words of what was done, as kubectl says that nothing was.
-    pub const fn said(&self) -> &'static str {
+    /// What kubectl appends to its output of a dry run.
+    pub const fn suffix(&self) -> &'static str {
         if self.is_on { " (server dry run)" } else { "" }
     }
 }
@@ -38,8 +38,8 @@ pub enum DeleteMode {
 }
 
 impl DeleteMode {
-    /// What follows the words of what was done, as kubectl says that nothing was.
-    pub const fn said(self) -> &'static str {
+    /// What kubectl appends to its output of a dry run.
+    pub const fn suffix(self) -> &'static str {
         match self {
             Self::Real => "",
             Self::Server => " (server dry run)",
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn modes_are_kubectls_and_take_no_name_for_one() {
         let read = |words: &str| match Cli::try_parse_from(words.split(' ')).ok()?.command {
-            Command::Reset(tell) => Some((tell.dry_run.is_on, tell.what)),
+            Command::Reset(args) => Some((args.dry_run.is_on, args.what)),
             _ => None,
         };
         for (mode, wanted) in [

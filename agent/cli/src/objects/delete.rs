@@ -25,7 +25,7 @@ pub async fn delete(client: &mut Client, args: &Delete, id: ObjectName) -> Resul
             return Err(Failure::of_status(&status, &id.kind, &id.name, address));
         }
     };
-    let object = said(&answer, args, &id)?;
+    let object = report(&answer, args, &id)?;
     if !args.wait || args.dry_run.mode != DeleteMode::Real || answer.gone {
         return Ok(());
     }
@@ -78,14 +78,14 @@ pub fn is_ignored(status: &Status, args: &Delete) -> bool {
     args.ignore_not_found && status.code() == Code::NotFound
 }
 
-/// Says that an object is deleted; returns it.
-pub fn said(
+/// Prints that an object is deleted; returns it.
+pub fn report(
     answer: &DeleteObjectResponse,
     args: &Delete,
     id: &ObjectName,
 ) -> Result<Value, Failure> {
     let object = read(&answer.object)?;
-    let dry = args.dry_run.mode.said();
+    let dry = args.dry_run.mode.suffix();
     print_line(&format!("{} {:?} deleted{dry}", type_of(&object), id.name))?;
     Ok(object)
 }

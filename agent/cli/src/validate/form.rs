@@ -224,7 +224,7 @@ mod tests {
 
     const FORM: &str = "spec!{name! size:q count:i on:b tags[] labels.* parts![]{id! more:any}}";
 
-    fn said(object: &Value) -> Vec<String> {
+    fn causes_of(object: &Value) -> Vec<String> {
         let causes = misfits(FORM, object).into_iter();
         causes
             .map(|cause| format!("{}: {}", cause.field, cause.message))
@@ -240,21 +240,21 @@ mod tests {
                 "parts": [{"id": "x", "more": [1]}],
             },
         });
-        assert_eq!(said(&object), [""; 0]);
+        assert_eq!(causes_of(&object), [""; 0]);
     }
 
     #[test]
     fn what_is_unknown_missing_or_of_another_type_is_named() {
-        assert_eq!(said(&json!({})), ["spec: spec in body is required"]);
+        assert_eq!(causes_of(&json!({})), ["spec: spec in body is required"]);
         assert_eq!(
-            said(&json!([])),
+            causes_of(&json!([])),
             [": in body must be of type object: \"array\""]
         );
         let object = json!({
             "spec": {"name": 1, "count": "1", "on": 0, "tags": "a", "labels": {"k": 1}, "nam": "", "parts": [{"more": 1}, 2]},
         });
         assert_eq!(
-            said(&object),
+            causes_of(&object),
             [
                 "spec.name: spec.name in body must be of type string: \"integer\"",
                 "spec.count: spec.count in body must be of type integer: \"string\"",

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use agent_domain::{CommonRelease, FirmwareLacks, Lack, NodeCaps, PathGrant, PathRules, PodPool};
+use agent_domain::{CommonRelease, Lack, MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -132,7 +132,7 @@ pub fn read(path: &Path) -> Result<JudgedNode, Failure> {
         pod_network: node.pod_network.as_deref().and_then(pool),
         labels: node.labels,
         refuse_substitution: node.refuse_substitution,
-        firmware: FirmwareLacks {
+        firmware: MissingFirmware {
             bios: node.lacks_bios.map(Into::into),
             efi: node.lacks_efi.map(Into::into),
         },

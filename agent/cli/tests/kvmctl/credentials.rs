@@ -89,11 +89,11 @@ fn refused(why: &str) -> (i32, String, String) {
     (1, String::new(), format!("{why}\n"))
 }
 
-fn said(text: &str) -> (i32, String, String) {
+fn prints(text: &str) -> (i32, String, String) {
     (0, format!("{text}\n"), String::new())
 }
 
-fn silent() -> (i32, String, String) {
+fn prints_nothing() -> (i32, String, String) {
     (0, String::new(), String::new())
 }
 
@@ -113,7 +113,7 @@ fn a_key_without_a_secret_gets_one_in_silence() {
     assert!(agent.names("Secret").is_empty());
     agent.interfere();
     let forced = ["--value", KEY, "--force"];
-    assert_eq!(run(&agent, "add-ssh-key", &forced), silent());
+    assert_eq!(run(&agent, "add-ssh-key", &forced), prints_nothing());
     assert_eq!(agent.names("Secret"), ["dev-ssh-key-abcde"]);
     assert_eq!(
         members(&agent, "dev-ssh-key-abcde"),
@@ -151,7 +151,7 @@ fn a_key_is_added_to_the_secret_that_is_meant() {
         ),
         (
             &["--value", KEY, "--secret", "more"],
-            said("Secret \"more\" already contains this SSH key."),
+            prints("Secret \"more\" already contains this SSH key."),
         ),
         (
             // No line begins with that.
@@ -160,15 +160,15 @@ fn a_key_is_added_to_the_secret_that_is_meant() {
         ),
         (
             &["--value", "ssh-rsa CCCC", "--secret", "more", "--force"],
-            said("Successfully added the key to secret \"more\""),
+            prints("Successfully added the key to secret \"more\""),
         ),
         (
             &["--file", &file, "--secret", "keys"],
-            said("Successfully added the key to secret \"keys\""),
+            prints("Successfully added the key to secret \"keys\""),
         ),
         (
             &["--file", &file, "--secret", "keys"],
-            said("Secret \"keys\" already contains this SSH key."),
+            prints("Secret \"keys\" already contains this SSH key."),
         ),
     ] {
         assert_eq!(run(&agent, "add-ssh-key", words), wanted, "{words:?}");
@@ -212,13 +212,13 @@ fn a_key_is_removed_from_all_secrets_of_the_user_or_from_one() {
     assert_eq!(members(&agent, "keys"), left);
     assert_eq!(
         remove(&["--value", KEY, "--secret", "more", "--force"]),
-        silent()
+        prints_nothing()
     );
     assert!(members(&agent, "more").is_empty());
     machine(&agent, &[]);
     assert_eq!(
         remove(&["--value", KEY]),
-        said("No secrets associated with user debian")
+        prints("No secrets associated with user debian")
     );
 }
 
@@ -258,7 +258,7 @@ fn a_password_is_set_in_the_secret_that_has_passwords() {
     assert_eq!(set(&[]), refused(not_owned));
     assert_eq!(
         set(&["--force"]),
-        said("Successfully set password in secret \"passwords\"")
+        prints("Successfully set password in secret \"passwords\"")
     );
     let now = pairs(&[("debian", "new"), ("root", "kept")]);
     assert_eq!(members(&agent, "passwords"), now);

@@ -20,19 +20,25 @@ fn with(agent: &Agent, name: &str, strategy: &str) {
 fn a_node_is_cordoned_and_opened_once() {
     let agent = Agent::new();
     let _server = agent.serve();
-    let said = |args: &[&str]| {
+    let output_of = |args: &[&str]| {
         let output = agent.kvmctl(args);
         assert_eq!(code(&output), 0, "{args:?} {}", err(&output));
         out(&output)
     };
     assert_eq!(
-        said(&["cordon", "--dry-run"]),
+        output_of(&["cordon", "--dry-run"]),
         "node/node1 cordoned (server dry run)\n"
     );
-    assert_eq!(said(&["cordon"]), "node/node1 cordoned\n");
-    assert_eq!(said(&["cordon", "node1"]), "node/node1 already cordoned\n");
-    assert_eq!(said(&["uncordon", "node/node1"]), "node/node1 uncordoned\n");
-    assert_eq!(said(&["uncordon"]), "node/node1 already uncordoned\n");
+    assert_eq!(output_of(&["cordon"]), "node/node1 cordoned\n");
+    assert_eq!(
+        output_of(&["cordon", "node1"]),
+        "node/node1 already cordoned\n"
+    );
+    assert_eq!(
+        output_of(&["uncordon", "node/node1"]),
+        "node/node1 uncordoned\n"
+    );
+    assert_eq!(output_of(&["uncordon"]), "node/node1 already uncordoned\n");
     for args in [&["cordon", "node2"][..], &["drain", "node2"]] {
         let refused = agent.kvmctl(args);
         assert_eq!(

@@ -9,5 +9,5 @@ mod figures;
 mod port_forward;
 mod ssh;
 mod support;
-mod tell;
 mod top;
+mod verbs;

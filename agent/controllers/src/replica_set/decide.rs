@@ -16,7 +16,7 @@ use super::claim::{self, Claimed, claim};
 use super::memory::{Awaited, Ending, Memory};
 use super::status::{Facts, report};
 use super::view::{BURST, VMI, View, is_final, is_ready};
-use crate::said::Said;
+use crate::event::ControllerEvent;
 
 /// What a look at a set comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Outcome {
     /// In the order in which they are carried out.
     pub writes: Vec<Write>,
     /// For people.
-    pub said: Vec<Said>,
+    pub events: Vec<ControllerEvent>,
     /// Look again at this time, whether anything changes or not.
     pub again_at: Option<Duration>,
 }
@@ -59,7 +59,7 @@ pub fn decide(view: &View, memory: &mut Memory, now: Duration, date: &str) -> Ou
         failure: memory.failure.as_ref(),
         now: date,
     };
-    let status = report(set, &facts, &mut outcome.said);
+    let status = report(set, &facts, &mut outcome.events);
     outcome.writes.extend(status);
     outcome
 }

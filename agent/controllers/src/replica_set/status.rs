@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::memory::Failure;
 use super::view::is_ready;
+use crate::event::ControllerEvent;
 use crate::patch::replacing;
-use crate::said::Said;
 
 /// Condition of a set whose owner has paused it.
 const PAUSED: &str = "ReplicaPaused";
@@ -29,7 +29,11 @@ pub(super) struct Facts<'a> {
 }
 
 /// The write that has the set report this, unless it does already; and what changed for people.
-pub(super) fn report(set: &Object, facts: &Facts<'_>, said: &mut Vec<Said>) -> Option<Write> {
+pub(super) fn report(
+    set: &Object,
+    facts: &Facts<'_>,
+    events: &mut Vec<ControllerEvent>,
+) -> Option<Write> {
     let present = set.content.get("status").cloned();
     let present = present.unwrap_or_else(|| Value::Object(Map::new()));
     // A status that a newer release wrote in another form counts as empty: it is written anew as a whole.
@@ -52,8 +56,14 @@ pub(super) fn report(set: &Object, facts: &Facts<'_>, said: &mut Vec<Said>) -> O
         .collect();
     let was_paused = before.conditions.iter().any(|it| it.r#type == PAUSED);
     match (was_paused, facts.is_paused) {
-        (false, true) => said.push(Said::normal("SuccessfulPaused", String::from("Paused"))),
-        (true, false) => said.push(Said::normal("SuccessfulResumed", String::from("Resumed"))),
+        (false, true) => events.push(ControllerEvent::normal(
+            "SuccessfulPaused",
+            String::from("Paused"),
+        )),
+        (true, false) => events.push(ControllerEvent::normal(
+            "SuccessfulResumed",
+            String::from("Resumed"),
+        )),
         _ => {}
     }
     let status = to_json(&VirtualMachineInstanceReplicaSetStatus {

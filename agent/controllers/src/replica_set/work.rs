@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::decide::decide;
 use super::memory::{Failure, Memory};
 use super::view::{SET, VMI, View};
+use crate::event::ControllerEvent;
 use crate::queue::WorkQueue;
-use crate::said::Said;
 use crate::store::{Change, ChangeKind, ObjectStore, StoreError};
 
 /// The controller of all replica sets of a store.
@@ -118,7 +118,7 @@ impl ReplicaSets {
         &mut self,
         store: &impl ObjectStore,
         (now, date): (Duration, &str),
-        mut say: impl FnMut(&Object, Said),
+        mut report: impl FnMut(&Object, ControllerEvent),
     ) -> Result<bool, StoreError> {
         let Some(id) = self.queue.take(now) else {
             return Ok(false);
@@ -138,11 +138,11 @@ impl ReplicaSets {
         let memory = self.memories.entry(id.clone()).or_default();
         memory.look(&view);
         let outcome = decide(&view, memory, now, date);
-        for said in outcome.said {
-            say(&view.set, said);
+        for event in outcome.events {
+            report(&view.set, event);
         }
         let before = memory.failure.take();
-        let failed = carry_out(store, &view, outcome.writes, memory, &mut say);
+        let failed = carry_out(store, &view, outcome.writes, memory, &mut report);
         if memory.failure != before {
             // The status is to say so.
             self.queue.add_at(id.clone(), now);
@@ -195,7 +195,7 @@ fn carry_out(
     view: &View,
     writes: Vec<Write>,
     memory: &mut Memory,
-    say: &mut impl FnMut(&Object, Said),
+    report: &mut impl FnMut(&Object, ControllerEvent),
 ) -> bool {
     let takes_in = |write: &Write| match write {
         Write::Create(_) => true,
@@ -212,13 +212,19 @@ fn carry_out(
         match (&write, &answer) {
             (Write::Create(_), Ok(Some(made))) if memory.is_ours(made) => {
                 let message = format!("Created virtual machine {}", made.metadata.name);
-                say(&view.set, Said::normal("SuccessfulCreate", message));
+                report(
+                    &view.set,
+                    ControllerEvent::normal("SuccessfulCreate", message),
+                );
             }
             // The name was somebody else's, who may have left it by now: another look finds another.
             (Write::Create(_), Ok(_)) => failed = true,
             (Write::Delete { id, .. }, Ok(_)) => {
                 let message = format!("Deleted virtual machine {}", id.name);
-                say(&view.set, Said::normal("SuccessfulDelete", message));
+                report(
+                    &view.set,
+                    ControllerEvent::normal("SuccessfulDelete", message),
+                );
             }
             // What is to be deleted is gone.
             (Write::Delete { .. }, Err(StoreError::NotFound(_))) | (Write::Patch { .. }, Ok(_)) => {
@@ -226,9 +232,9 @@ fn carry_out(
             (_, Err(error)) => {
                 failed = true;
                 if let Some(failure) = failure(&write, error) {
-                    say(
+                    report(
                         &view.set,
-                        Said::warning(failure.reason, failure.message.clone()),
+                        ControllerEvent::warning(failure.reason, failure.message.clone()),
                     );
                     memory.failure = Some(failure);
                 }

@@ -148,7 +148,7 @@ impl Look<'_> {
         outcome.writes.extend(own.and_then(release));
         // Not at the start, which nothing is to hold up.
         let outdated = self.view.outdated.iter();
-        outcome.writes.extend(outdated.map(revision::forget));
+        outcome.writes.extend(outdated.map(revision::delete));
         outcome.start = made.map(|vmi| Start {
             revision: revision::of(&self.view.machine),
             vmi,

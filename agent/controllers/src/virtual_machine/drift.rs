@@ -1,7 +1,7 @@
 //! How a machine differs from what its guest was made of.
 
 use agent_domain::Kit;
-use agent_objects::{Object, forget_live};
+use agent_objects::{Object, remove_live_fields};
 use proto_node::to_json;
 use serde_json::Value;
 
@@ -52,8 +52,8 @@ pub(super) fn drift(machine: &Object, started: &Started, kit: Option<Kit<'_>>) -
 
 /// Why a guest that was made of one spec has to be restarted for another.
 fn reason(mut now: Value, mut then: Value) -> Option<&'static str> {
-    forget_live(&mut now);
-    forget_live(&mut then);
+    remove_live_fields(&mut now);
+    remove_live_fields(&mut then);
     if now == then {
         return None;
     }
@@ -80,7 +80,7 @@ fn take(spec: &mut Value, part: &str, member: &str) -> Option<Value> {
 fn as_written(spec: Option<&Value>) -> [Option<Value>; 3] {
     let part = |name: &str| spec.and_then(|spec| spec.get(name)).cloned();
     let mut template = part("template").and_then(|it| it.get("spec").cloned());
-    template.iter_mut().for_each(forget_live);
+    template.iter_mut().for_each(remove_live_fields);
     [template, part("instancetype"), part("preference")]
 }
 

@@ -40,7 +40,7 @@ pub(super) fn outdated(machine: &Object, made_of: i64, mut names: Vec<ObjectId>)
 }
 
 /// The write that keeps a machine as it was no more.
-pub(super) fn forget(id: &ObjectId) -> Write {
+pub(super) fn delete(id: &ObjectId) -> Write {
     Write::Delete {
         id: id.clone(),
         preconditions: Preconditions::default(),

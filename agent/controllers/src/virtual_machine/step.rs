@@ -93,7 +93,7 @@ pub fn step(of: Situation) -> Step {
         (RunStrategy::RerunOnFailure, Guest::Live) if !is_asked_to_stop => Step::Rest,
         (RunStrategy::RerunOnFailure, _) => Step::Stop,
         (RunStrategy::Manual, Guest::Absent) if asked.is_some() => start,
-        // The start that a restart or a failure left over is no wish to turn a machine on that was halted meanwhile.
+        // The start that a restart or a failure left over is no request to turn a machine on that was halted meanwhile.
         (RunStrategy::Halted, Guest::Absent) if asked == Some(true) => Step::TurnOn,
         (RunStrategy::Halted, Guest::Live | Guest::Succeeded | Guest::Failed) => Step::Stop,
         (RunStrategy::Once, Guest::Absent) if of.recorded != Some(RunStrategy::Once) => start,

@@ -16,8 +16,8 @@ use super::memory::{Failure, Memory};
 use super::moment::Moment;
 use super::view::{MACHINE, REVISION, Started, VMI, View, has_finalizer};
 use super::{make, revision};
+use crate::event::ControllerEvent;
 use crate::queue::WorkQueue;
-use crate::said::Said;
 use crate::store::{Change, ChangeKind, ObjectStore, StoreError};
 
 /// How long a machine whose VMI was just made is left alone. Its guest starts meanwhile, which takes syncs of the same disk
@@ -115,7 +115,7 @@ impl VirtualMachines {
         &mut self,
         store: &impl ObjectStore,
         moment: Moment,
-        mut say: impl FnMut(&Object, Said),
+        mut report: impl FnMut(&Object, ControllerEvent),
     ) -> Result<bool, StoreError> {
         let now = moment.elapsed;
         let Some(id) = self.queue.take(now) else {
@@ -149,7 +149,7 @@ impl VirtualMachines {
         let before = memory.failure.take();
         let is_start = outcome.start.is_some();
         let again_at = outcome.again_at;
-        let done = carry_out(store, &view, outcome, memory, &mut say);
+        let done = carry_out(store, &view, outcome, memory, &mut report);
         if memory.failure != before {
             // The status is to say so.
             self.queue.add_at(id.clone(), now);
@@ -244,7 +244,7 @@ fn carry_out(
     view: &View,
     outcome: Outcome,
     memory: &mut Memory,
-    say: &mut impl FnMut(&Object, Said),
+    report: &mut impl FnMut(&Object, ControllerEvent),
 ) -> Done {
     let mut version = view.machine.version();
     for write in outcome.writes {
@@ -276,10 +276,10 @@ fn carry_out(
             },
         };
         match done {
-            Ok(()) => tell_of_stop(view, &write, say),
+            Ok(()) => report_stop(view, &write, report),
             Err(error) => {
                 let failure = failure(&write, &error).map(|it| (it, failed(&write, &error)));
-                return not_all(view, failure, memory, say);
+                return not_all(view, failure, memory, report);
             }
         }
     }
@@ -288,13 +288,13 @@ fn carry_out(
     };
     match make_vmi(store, (&view.machine, version), &start, memory) {
         Ok(true) => {
-            tell_of_start(view, &start.vmi, say);
+            report_start(view, &start.vmi, report);
             Done::All
         }
         Ok(false) => Done::NotAll,
         Err(error) => {
             let failure = failure_of_start(&error).map(|it| (it, failed_start(&error)));
-            not_all(view, failure, memory, say)
+            not_all(view, failure, memory, report)
         }
     }
 }
@@ -324,15 +324,18 @@ fn check_copy(store: &impl ObjectStore, copy: &Object) -> Result<(), StoreError>
     )))
 }
 
-/// Remembers and tells why not everything was carried out.
+/// Records and reports why not everything was carried out.
 fn not_all(
     view: &View,
     failure: Option<(Failure, String)>,
     memory: &mut Memory,
-    say: &mut impl FnMut(&Object, Said),
+    report: &mut impl FnMut(&Object, ControllerEvent),
 ) -> Done {
     if let Some((failure, text)) = failure {
-        say(&view.machine, Said::warning(failure.reason, text));
+        report(
+            &view.machine,
+            ControllerEvent::warning(failure.reason, text),
+        );
         memory.failure = Some(failure);
     }
     Done::NotAll
@@ -374,15 +377,18 @@ fn may_change(store: &impl ObjectStore, view: &View, id: &ObjectId) -> bool {
     }
 }
 
-fn tell_of_start(view: &View, vmi: &Object, say: &mut impl FnMut(&Object, Said)) {
+fn report_start(view: &View, vmi: &Object, report: &mut impl FnMut(&Object, ControllerEvent)) {
     let message = format!(
         "Started the virtual machine by creating the new virtual machine instance {}",
         vmi.metadata.name
     );
-    say(&view.machine, Said::normal("SuccessfulCreate", message));
+    report(
+        &view.machine,
+        ControllerEvent::normal("SuccessfulCreate", message),
+    );
 }
 
-fn tell_of_stop(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said)) {
+fn report_stop(view: &View, write: &Write, report: &mut impl FnMut(&Object, ControllerEvent)) {
     let Write::Delete { id, preconditions } = write else {
         return;
     };
@@ -391,7 +397,10 @@ fn tell_of_stop(view: &View, write: &Write, say: &mut impl FnMut(&Object, Said))
             "Stopped the virtual machine by deleting the virtual machine instance {}",
             preconditions.uid
         );
-        say(&view.machine, Said::normal("SuccessfulDelete", message));
+        report(
+            &view.machine,
+            ControllerEvent::normal("SuccessfulDelete", message),
+        );
     }
 }
 

@@ -29,7 +29,7 @@ struct World {
     controller: ReplicaSets,
     random: Random,
     now: Duration,
-    said: Vec<(bool, &'static str)>,
+    events: Vec<(bool, &'static str)>,
 }
 
 impl World {
@@ -39,7 +39,7 @@ impl World {
             controller: ReplicaSets::default(),
             random: Random::new(seed.wrapping_mul(77)),
             now: Duration::from_secs(1),
-            said: Vec::new(),
+            events: Vec::new(),
         };
         world.store.make(set(replicas));
         world
@@ -79,15 +79,17 @@ impl World {
         let Self {
             controller,
             store,
-            said,
+            events,
             now,
             ..
         } = self;
         let store = &*store;
         let (_, before) = store.counts();
-        let say = |_: &Object, it: agent_controllers::Said| said.push((it.is_warning, it.reason));
+        let report = |_: &Object, it: agent_controllers::ControllerEvent| {
+            events.push((it.is_warning, it.reason))
+        };
         let followed = controller.follow(store, *now);
-        let worked = controller.work(store, (*now, "2026-01-01T00:00:00Z"), say);
+        let worked = controller.work(store, (*now, "2026-01-01T00:00:00Z"), report);
         assert!(followed.is_ok(), "{followed:?}");
         let (_, after) = store.counts();
         assert!(after - before <= 20, "{} creations at once", after - before);
@@ -351,12 +353,12 @@ fn a_paused_set_makes_and_deletes_nothing_and_says_so() {
     let status = world.set().content["status"].clone();
     assert_eq!(status["replicas"], 1);
     assert_eq!(status["conditions"][0]["type"], "ReplicaPaused");
-    assert!(world.said.contains(&(false, "SuccessfulPaused")));
+    assert!(world.events.contains(&(false, "SuccessfulPaused")));
     world.change_set(&json!({"paused": false}));
     world.settle();
     world.assert_settled(1, 5);
     assert_eq!(world.set().at(&["status", "conditions"]), None);
-    assert!(world.said.contains(&(false, "SuccessfulResumed")));
+    assert!(world.events.contains(&(false, "SuccessfulResumed")));
 }
 
 #[test]
@@ -376,7 +378,7 @@ fn a_refused_replica_is_a_condition_and_is_asked_for_ever_less_often() {
     let condition = world.set().content["status"]["conditions"][0].clone();
     assert_eq!(condition["type"], "ReplicaFailure");
     assert_eq!(condition["reason"], "FailedCreate");
-    assert!(world.said.contains(&(true, "FailedCreate")));
+    assert!(world.events.contains(&(true, "FailedCreate")));
     // What is wanted differently is tried at once.
     world.store.refuse_creations(false);
     world.change_set(&json!({"replicas": 2}));

@@ -1,13 +1,13 @@
 //! The controller dies before each of its writes in turn, once in each schedule, and begins anew with nothing in memory.
 
 use agent_domain::RunStrategy;
-use agent_objects::MachineWish;
+use agent_objects::MachineRequest;
 
 use crate::world::World;
 
-const START: MachineWish = MachineWish::Start { paused: false };
-const STOP: MachineWish = MachineWish::Stop { grace: None };
-const RESTART: MachineWish = MachineWish::Restart { grace: None };
+const START: MachineRequest = MachineRequest::Start { paused: false };
+const STOP: MachineRequest = MachineRequest::Stop { grace: None };
+const RESTART: MachineRequest = MachineRequest::Restart { grace: None };
 
 /// What happens to a machine while its controller dies.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ enum Happens {
     /// It is made.
     Made,
     /// Somebody asks for something.
-    Asked(MachineWish),
+    Asked(MachineRequest),
     /// Its guest crashes.
     Crashes,
     /// It is deleted.
@@ -24,7 +24,7 @@ enum Happens {
 
 /// Strategy, what was asked for and done before, what happens, and how many VMIs are made of it. A VMI too many that
 /// nobody asked for is found by the world itself.
-const STORIES: [(RunStrategy, Option<MachineWish>, Happens, usize); 13] = [
+const STORIES: [(RunStrategy, Option<MachineRequest>, Happens, usize); 13] = [
     (RunStrategy::Always, None, Happens::Made, 1),
     (RunStrategy::RerunOnFailure, None, Happens::Made, 1),
     (RunStrategy::Once, None, Happens::Made, 1),
@@ -41,14 +41,14 @@ const STORIES: [(RunStrategy, Option<MachineWish>, Happens, usize); 13] = [
 ];
 
 /// A machine at the begin of its story.
-fn begin(seed: u64, strategy: RunStrategy, before: Option<MachineWish>, is_made: bool) -> World {
+fn begin(seed: u64, strategy: RunStrategy, before: Option<MachineRequest>, is_made: bool) -> World {
     let mut world = World::new(seed, strategy);
     world.store.end_faults();
     if !is_made {
         world.go_on();
     }
-    if let Some(wish) = before {
-        assert!(world.wish(wish), "{strategy:?} refuses {wish:?}");
+    if let Some(request) = before {
+        assert!(world.request(request), "{strategy:?} refuses {request:?}");
         world.go_on();
         assert!(world.is_running());
     }
@@ -58,7 +58,7 @@ fn begin(seed: u64, strategy: RunStrategy, before: Option<MachineWish>, is_made:
 /// Plays a story whose controller dies before its write of this number; false when it has not so many.
 fn play(
     seed: u64,
-    story: (RunStrategy, Option<MachineWish>, Happens, usize),
+    story: (RunStrategy, Option<MachineRequest>, Happens, usize),
     write: usize,
 ) -> bool {
     let (strategy, before, happens, starts) = story;
@@ -67,7 +67,9 @@ fn play(
     world.store.die_after(write);
     match happens {
         Happens::Made => {}
-        Happens::Asked(wish) => assert!(world.wish(wish), "{strategy:?} refuses {wish:?}"),
+        Happens::Asked(request) => {
+            assert!(world.request(request), "{strategy:?} refuses {request:?}")
+        }
         Happens::Crashes => world.guest_ends("Failed"),
         Happens::Deleted => {
             world.delete_machine();
@@ -78,10 +80,10 @@ fn play(
     let has_died = !world.store.is_to_die();
     world.settle();
     world.assert_settled();
-    let is_up = !matches!(happens, Happens::Asked(MachineWish::Stop { .. }));
-    let told = format!("{story:?}, killed before write {write}, seed {seed}");
-    assert_eq!(world.is_running(), is_up, "{told}");
-    assert_eq!(world.starts - already, starts, "{told}");
+    let is_up = !matches!(happens, Happens::Asked(MachineRequest::Stop { .. }));
+    let context = format!("{story:?}, killed before write {write}, seed {seed}");
+    assert_eq!(world.is_running(), is_up, "{context}");
+    assert_eq!(world.starts - already, starts, "{context}");
     has_died
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_domain::RunStrategy;
-use agent_objects::{MachineWish, Object, Part, controller_of};
+use agent_objects::{MachineRequest, Object, Part, controller_of};
 use serde_json::{Value, json};
 
 use crate::live::{change, instancetype, restart, run};
@@ -88,14 +88,14 @@ fn a_copy_says_what_it_is_of_and_an_edit_of_the_original_changes_nothing() {
     let noted = machine.text(&["status", "instancetypeRef", "controllerRevisionRef", "name"]);
     assert_eq!(noted, name);
 
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     run(&mut world);
     assert_eq!(guest_memory(&world), "1Gi");
     let edit = json!({"spec": {"memory": {"guest": "4Gi"}}});
     world.store.change(&original.id(), Part::Main, &edit);
     world.catch_up();
     assert_eq!(restart(&world.machine()), None);
-    assert!(world.wish(MachineWish::Restart { grace: None }));
+    assert!(world.request(MachineRequest::Restart { grace: None }));
     run(&mut world);
     assert_eq!(guest_memory(&world), "1Gi");
     assert_eq!(names(&world), [name]);
@@ -173,7 +173,7 @@ fn copies_of_older_versions_are_replaced_and_mean_the_same() {
         let noted = format!("{sort}Ref");
         let noted = machine.text(&["status", &noted, "controllerRevisionRef", "name"]);
         assert_eq!(noted, name);
-        assert!(world.wish(MachineWish::Start { paused: false }));
+        assert!(world.request(MachineRequest::Start { paused: false }));
         run(&mut world);
         assert_eq!(guest_memory(&world), "1Gi", "{data}");
         assert_eq!(restart(&world.machine()), None);
@@ -233,7 +233,7 @@ fn another_object_in_the_place_of_a_copy_is_reported_and_not_used() {
          ControllerRevision with unexpected data: {name}"
     );
     assert_eq!(failure(&world).as_deref(), Some(wanted.as_str()));
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     world.go_on();
     assert!(world.vmi().is_none());
     // Whoever put it there takes it away.

@@ -1,7 +1,7 @@
 //! What reaches a guest that runs of a change to its machine, and what waits for a restart.
 
 use agent_domain::RunStrategy;
-use agent_objects::{MachineWish, Object, Part};
+use agent_objects::{MachineRequest, Object, Part};
 use serde_json::{Value, json};
 
 use crate::stories::{calm, conditions};
@@ -10,7 +10,7 @@ use crate::world::World;
 /// A machine whose guest runs.
 fn running() -> World {
     let mut world = calm(RunStrategy::Manual);
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     run(&mut world);
     assert!(world.is_running());
     world
@@ -147,7 +147,7 @@ fn another_instance_type_takes_a_restart_only_where_it_makes_another_guest() {
     }
     let named = |name: &str| json!({"spec": {"instancetype": {"name": name}}});
     change(&mut world, &named("small"));
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     run(&mut world);
     assert!(world.is_running());
     change(&mut world, &named("large"));

@@ -18,7 +18,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use agent_domain::RunStrategy;
-use agent_objects::MachineWish;
+use agent_objects::MachineRequest;
 
 use seeds::seeds;
 use world::World;
@@ -29,14 +29,14 @@ const SEEDS: u64 = 500;
 /// What happens in one schedule.
 const STEPS: usize = 150;
 
-fn any_wish(world: &mut World) -> MachineWish {
+fn any_request(world: &mut World) -> MachineRequest {
     let grace = world.random.one_in(3).then_some(0);
     match world.random.below(3) {
-        0 => MachineWish::Start {
+        0 => MachineRequest::Start {
             paused: world.random.one_in(3),
         },
-        1 => MachineWish::Stop { grace },
-        _ => MachineWish::Restart { grace },
+        1 => MachineRequest::Stop { grace },
+        _ => MachineRequest::Restart { grace },
     }
 }
 
@@ -54,8 +54,8 @@ fn whatever_fails_no_start_is_unasked_and_no_stop_is_lost() {
             world.step();
             match world.random.below(14) {
                 0..=2 => {
-                    let wish = any_wish(&mut world);
-                    world.wish(wish);
+                    let request = any_request(&mut world);
+                    world.request(request);
                 }
                 3 => {
                     let strategy = any_strategy(&mut world);
@@ -92,26 +92,26 @@ fn what_was_asked_for_last_is_so_in_the_end() {
             for _ in 0..STEPS / 2 {
                 world.step();
                 if world.random.one_in(8) {
-                    let wish = any_wish(&mut world);
-                    world.wish(wish);
+                    let request = any_request(&mut world);
+                    world.request(request);
                 }
             }
             let is_up = world.random.one_in(2);
-            let wishes = if is_up {
+            let requests = if is_up {
                 [
-                    MachineWish::Start { paused: false },
-                    MachineWish::Restart { grace: None },
+                    MachineRequest::Start { paused: false },
+                    MachineRequest::Restart { grace: None },
                 ]
             } else {
                 [
-                    MachineWish::Stop { grace: None },
-                    MachineWish::Stop { grace: Some(0) },
+                    MachineRequest::Stop { grace: None },
+                    MachineRequest::Stop { grace: Some(0) },
                 ]
             };
             // One of the two fits, unless something is under way, which the controller brings to its end.
             let mut is_taken = false;
             for _ in 0..2_000 {
-                is_taken = wishes.into_iter().any(|wish| world.wish(wish));
+                is_taken = requests.into_iter().any(|request| world.request(request));
                 if is_taken || (!is_up && world.is_down()) {
                     break;
                 }

@@ -2,7 +2,7 @@
 //! knows what people and guests did, and of the machine no more than the strategy that its status records.
 
 use agent_domain::RunStrategy;
-use agent_objects::{MachineWish, Object};
+use agent_objects::{MachineRequest, Object};
 
 use RunStrategy::{Always, Halted, Manual, Once, RerunOnFailure};
 
@@ -90,9 +90,9 @@ impl Model {
     }
 
     /// Somebody asked for something, and it fits. `vmi` is the one that there was.
-    pub fn wish(&mut self, wish: MachineWish, vmi: Option<&Object>) {
-        match wish {
-            MachineWish::Start { .. } => {
+    pub fn request(&mut self, request: MachineRequest, vmi: Option<&Object>) {
+        match request {
+            MachineRequest::Start { .. } => {
                 let is_over = |vmi: &Object| has_ended(phase(vmi)) || vmi.is_deleted();
                 self.is_asked = true;
                 self.is_stopped = false;
@@ -106,13 +106,13 @@ impl Model {
                     self.is_ending = true;
                 }
             }
-            MachineWish::Restart { .. } => {
+            MachineRequest::Restart { .. } => {
                 self.is_asked = true;
                 self.is_stopped = false;
                 self.is_ending = true;
                 self.owes_start = true;
             }
-            MachineWish::Stop { .. } => {
+            MachineRequest::Stop { .. } => {
                 let strategy = match self.strategy() {
                     Always | Once => Halted,
                     other => other,

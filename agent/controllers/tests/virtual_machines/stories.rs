@@ -1,7 +1,7 @@
 //! What a machine reports on its way, and what it is made of.
 
 use agent_domain::RunStrategy;
-use agent_objects::{MachineWish, Object, Part};
+use agent_objects::{MachineRequest, Object, Part};
 use serde_json::json;
 
 use crate::fake::VMI;
@@ -59,7 +59,7 @@ fn a_machine_says_how_far_its_guest_is() {
     );
     assert_eq!(machine.text(&["status", "runStrategy"]), "Always");
     assert_eq!(conditions(&machine), ["Ready True -"]);
-    assert!(world.wish(MachineWish::Stop { grace: None }));
+    assert!(world.request(MachineRequest::Stop { grace: None }));
     world.catch_up();
     assert_eq!(word(&world), "Stopping");
     world.guest_goes_on();
@@ -70,7 +70,7 @@ fn a_machine_says_how_far_its_guest_is() {
     assert_eq!(machine.text(&["spec", "runStrategy"]), "Halted");
     assert_eq!(conditions(&machine), ["Ready False VMINotExists"]);
     assert_eq!(
-        world.said,
+        world.events,
         [(false, "SuccessfulCreate"), (false, "SuccessfulDelete")]
     );
 }
@@ -158,16 +158,16 @@ fn a_vmi_is_made_of_the_template_and_controlled_by_the_machine() {
 #[test]
 fn starts_that_fail_early_are_tried_ever_less_often_until_one_runs() {
     let mut world = calm(RunStrategy::Always);
-    let mut is_told = false;
+    let mut is_reported = false;
     for _ in 0..1800 {
         world.guest_goes_on();
         world.guest_ends("Failed");
         world.catch_up();
-        is_told |= word(&world) == "CrashLoopBackOff";
+        is_reported |= word(&world) == "CrashLoopBackOff";
         world.elapsed += std::time::Duration::from_secs(1);
     }
     assert!(world.starts < 16, "{} starts in half an hour", world.starts);
-    assert!(is_told);
+    assert!(is_reported);
     let failures = world.machine().content["status"]["startFailure"].clone();
     assert!(
         failures["consecutiveFailCount"].as_i64() > Some(5),
@@ -248,7 +248,7 @@ fn a_crash_loop_is_stopped_by_whoever_asks_for_it() {
         assert!(world.vmi().is_none());
         assert_eq!(word(&world), "CrashLoopBackOff");
         assert!(
-            world.wish(MachineWish::Stop { grace: None }),
+            world.request(MachineRequest::Stop { grace: None }),
             "{strategy:?}"
         );
         world.settle();
@@ -270,7 +270,7 @@ fn a_refused_start_is_a_condition_and_is_tried_again() {
     assert!(world.store.counts().1 < 20);
     assert_eq!(word(&world), "Stopped");
     assert!(conditions(&world.machine()).contains(&String::from("Failure True FailedCreate")));
-    assert!(world.said.contains(&(true, "FailedCreate")));
+    assert!(world.events.contains(&(true, "FailedCreate")));
     world.store.refuse_creations(false);
     world.settle();
     assert!(world.is_running());
@@ -281,14 +281,14 @@ fn a_refused_start_is_a_condition_and_is_tried_again() {
 fn a_machine_that_is_started_paused_is_so_once() {
     for strategy in [RunStrategy::Manual, RunStrategy::Halted] {
         let mut world = calm(strategy);
-        assert!(world.wish(MachineWish::Start { paused: true }));
+        assert!(world.request(MachineRequest::Start { paused: true }));
         world.catch_up();
         let vmi = world.vmi().expect("is made");
         assert_eq!(vmi.text(&["spec", "startStrategy"]), "Paused");
         world.guest_goes_on();
         world.guest_goes_on();
         world.catch_up();
-        assert!(world.wish(MachineWish::Restart { grace: None }));
+        assert!(world.request(MachineRequest::Restart { grace: None }));
         world.settle();
         let vmi = world.vmi().expect("is made");
         assert_eq!(vmi.text(&["spec", "startStrategy"]), "");
@@ -356,7 +356,7 @@ fn revisions(world: &World) -> Vec<String> {
 #[test]
 fn what_only_a_restart_changes_is_said_until_it_is_changed() {
     let mut world = calm(RunStrategy::Manual);
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     let runs = |world: &mut World| {
         for _ in 0..4 {
             world.catch_up();
@@ -387,7 +387,7 @@ fn what_only_a_restart_changes_is_said_until_it_is_changed() {
     assert!(!is_required(&world));
     change(&mut world, memory("2Gi"));
     assert!(is_required(&world));
-    assert!(world.wish(MachineWish::Restart { grace: None }));
+    assert!(world.request(MachineRequest::Restart { grace: None }));
     for _ in 0..8 {
         world.catch_up();
         world.guest_goes_on();
@@ -400,7 +400,7 @@ fn what_only_a_restart_changes_is_said_until_it_is_changed() {
         revisions(&world),
         [format!("revision-start-vm-{uid}-{generation}")]
     );
-    assert!(world.wish(MachineWish::Stop { grace: None }));
+    assert!(world.request(MachineRequest::Stop { grace: None }));
     change(&mut world, memory("3Gi"));
     for _ in 0..4 {
         world.guest_goes_on();
@@ -440,7 +440,7 @@ fn a_guest_that_runs_follows_the_states_of_its_templates_interfaces() {
         all.iter().any(|it| it.starts_with("RestartRequired True"))
     };
     change(&mut world, ["up", "down"]);
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     for _ in 0..4 {
         world.catch_up();
         world.guest_goes_on();
@@ -465,11 +465,11 @@ fn a_guest_that_runs_follows_the_states_of_its_templates_interfaces() {
 fn a_machine_that_is_stopped_before_its_first_start_is_not_started() {
     let mut world = World::new(1, RunStrategy::RerunOnFailure);
     world.store.end_faults();
-    assert!(world.wish(MachineWish::Start { paused: false }));
-    assert!(world.wish(MachineWish::Stop { grace: None }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
+    assert!(world.request(MachineRequest::Stop { grace: None }));
     world.settle();
     assert!(world.vmi().is_none() && world.starts == 0);
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     world.settle();
     assert!(world.is_running() && world.starts == 1);
 }
@@ -491,7 +491,7 @@ fn a_start_is_one_write_where_the_store_can_and_its_steps_are_reported_in_one() 
         world.catch_up();
         let writes = |world: &World| world.store.counts().0;
         let before = writes(&world);
-        assert!(world.wish(MachineWish::Start { paused: false }));
+        assert!(world.request(MachineRequest::Start { paused: false }));
         at_once(&mut world);
         assert!(world.vmi().is_some());
         assert_eq!(writes(&world) - before, writes_of_start, "seed {seed}");
@@ -512,7 +512,7 @@ fn a_start_is_one_write_where_the_store_can_and_its_steps_are_reported_in_one() 
 #[test]
 fn a_machine_that_is_halted_right_after_its_start_is_stopped_at_once() {
     let mut world = calm(RunStrategy::Manual);
-    assert!(world.wish(MachineWish::Start { paused: false }));
+    assert!(world.request(MachineRequest::Start { paused: false }));
     at_once(&mut world);
     world.switch(RunStrategy::Halted);
     at_once(&mut world);

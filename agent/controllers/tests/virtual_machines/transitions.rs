@@ -2,7 +2,7 @@
 //! docs/virtual-machines.md, played to its end.
 
 use agent_domain::RunStrategy;
-use agent_objects::MachineWish;
+use agent_objects::MachineRequest;
 
 use crate::live::run;
 use crate::stories::calm;
@@ -14,7 +14,7 @@ use RunStrategy::{Always, Halted, Manual, Once, RerunOnFailure};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Asked(MachineWish),
+    Asked(MachineRequest),
     /// The guest ends by itself, in this phase.
     Ends(&'static str),
     VmiDeleted,
@@ -42,11 +42,11 @@ enum Outcome {
 }
 
 const EVENTS: [Event; 11] = [
-    Asked(MachineWish::Start { paused: false }),
-    Asked(MachineWish::Stop { grace: None }),
-    Asked(MachineWish::Stop { grace: Some(0) }),
-    Asked(MachineWish::Restart { grace: None }),
-    Asked(MachineWish::Restart { grace: Some(0) }),
+    Asked(MachineRequest::Start { paused: false }),
+    Asked(MachineRequest::Stop { grace: None }),
+    Asked(MachineRequest::Stop { grace: Some(0) }),
+    Asked(MachineRequest::Restart { grace: None }),
+    Asked(MachineRequest::Restart { grace: Some(0) }),
     Ends("Failed"),
     Ends("Succeeded"),
     VmiDeleted,
@@ -94,7 +94,7 @@ const TABLE: [(RunStrategy, [Outcome; EVENTS.len()]); 5] = [
 fn begin(strategy: RunStrategy) -> World {
     let mut world = calm(strategy);
     if strategy == Manual {
-        assert!(world.wish(MachineWish::Start { paused: false }));
+        assert!(world.request(MachineRequest::Start { paused: false }));
     }
     run(&mut world);
     assert_eq!(world.is_running(), strategy != Halted, "{strategy:?}");
@@ -107,7 +107,7 @@ fn play(strategy: RunStrategy, event: Event) -> Outcome {
     let writes = world.store.counts();
     let mut is_refused = false;
     match event {
-        Asked(wish) => is_refused = !world.wish(wish),
+        Asked(request) => is_refused = !world.request(request),
         Ends(how) => world.guest_ends(how),
         VmiDeleted => world.delete_vmi(),
         MachineDeleted => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_controllers::VirtualMachines;
 use agent_controllers::virtual_machine::{MACHINE, Moment};
 use agent_domain::RunStrategy;
-use agent_objects::{MachineWish, Object, ObjectId, Part, change_state};
+use agent_objects::{MachineRequest, Object, ObjectId, Part, change_state};
 use serde_json::{Value, json};
 
 use crate::fake::{FINALIZER, Fake, Random, VMI};
@@ -31,7 +31,7 @@ pub struct World {
     controller: VirtualMachines,
     pub random: Random,
     pub elapsed: Duration,
-    pub said: Vec<(bool, &'static str)>,
+    pub events: Vec<(bool, &'static str)>,
     seed: u64,
     model: Model,
     /// Uid of the VMI that was there last.
@@ -48,7 +48,7 @@ impl World {
             controller: VirtualMachines::default(),
             random: Random::new(seed.wrapping_mul(131).wrapping_add(7)),
             elapsed: Duration::from_secs(1),
-            said: Vec::new(),
+            events: Vec::new(),
             seed,
             model: Model::new(strategy),
             last_uid: String::new(),
@@ -99,9 +99,11 @@ impl World {
         };
         let followed = self.controller.follow(&self.store, self.elapsed);
         let before = self.vmi().filter(|vmi| !vmi.is_deleted());
-        let said = &mut self.said;
-        let say = |_: &Object, it: agent_controllers::Said| said.push((it.is_warning, it.reason));
-        let worked = self.controller.work(&self.store, moment, say);
+        let events = &mut self.events;
+        let report = |_: &Object, it: agent_controllers::ControllerEvent| {
+            events.push((it.is_warning, it.reason))
+        };
+        let worked = self.controller.work(&self.store, moment, report);
         assert!(followed.is_ok(), "{followed:?}");
         if self.store.rises() {
             self.controller = VirtualMachines::default();
@@ -147,16 +149,16 @@ impl World {
     }
 
     /// Somebody asks for something; whether it fits.
-    pub fn wish(&mut self, wish: MachineWish) -> bool {
+    pub fn request(&mut self, request: MachineRequest) -> bool {
         let (machine, vmi) = (self.machine(), self.vmi());
-        let Ok(change) = change_state(&machine, vmi.as_ref(), wish) else {
+        let Ok(change) = change_state(&machine, vmi.as_ref(), request) else {
             return false;
         };
         self.store.change(&machine.id(), change.part, &change.patch);
         if let (Some(_), Some(vmi)) = (change.end_within, &vmi) {
             self.store.remove(&vmi.id());
         }
-        self.model.wish(wish, vmi.as_ref());
+        self.model.request(request, vmi.as_ref());
         true
     }
 
@@ -238,7 +240,7 @@ impl World {
         self.controller = VirtualMachines::default();
     }
 
-    /// Anything but a wish.
+    /// Anything but a request.
     pub fn step(&mut self) {
         if self.random.one_in(10) {
             let how = if self.random.one_in(2) {
@@ -323,12 +325,12 @@ impl World {
         assert_eq!(wanted, self.model.strategy().as_str(), "seed {seed}");
         let vmi = self.vmi();
         let due = &self.due;
-        let told = format!("seed {seed}: {due:?} is due: {:?}\n{vmi:?}", self.model);
+        let context = format!("seed {seed}: {due:?} is due: {:?}\n{vmi:?}", self.model);
         let uid = vmi.as_ref().map(|vmi| vmi.metadata.uid.as_str());
         match due {
-            Due::Running => assert!(self.is_running(), "{told}"),
-            Due::Kept(kept) => assert_eq!(uid, Some(kept.as_str()), "{told}"),
-            Due::Gone => assert_eq!(uid, None, "{told}"),
+            Due::Running => assert!(self.is_running(), "{context}"),
+            Due::Kept(kept) => assert_eq!(uid, Some(kept.as_str()), "{context}"),
+            Due::Gone => assert_eq!(uid, None, "{context}"),
             Due::Unknown => {}
         }
         let word = machine.text(&["status", "printableStatus"]).to_owned();

@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(300);
 /// The task of one VMI, if it has something to set. Dropping it ends it.
 pub(super) struct CredentialsWatch {
     asked: watch::Sender<Option<Asked>>,
-    said: LastSync,
+    last: LastSync,
     _task: JoinSet<()>,
 }
 
@@ -47,15 +47,15 @@ impl CredentialsWatch {
             agent: Arc::clone(agent),
             namespace: vmi.namespace.to_string(),
             credentials,
-            said: LastSync::default(),
+            last: LastSync::default(),
             wake: Arc::clone(wake),
         };
-        let said = setter.said.clone();
+        let last = setter.last.clone();
         let mut task = JoinSet::new();
         task.spawn(setter.run(asked.subscribe()));
         Some(Self {
             asked,
-            said,
+            last,
             _task: task,
         })
     }
@@ -67,8 +67,8 @@ impl CredentialsWatch {
 
     /// Copies the outcome since this agent started into the record, which keeps that of the agent before until then.
     pub(super) fn note(&self, record: &mut Record) {
-        if let Some(said) = &*self.said.locked() {
-            record.report.credentials = Some(said.clone());
+        if let Some(last) = &*self.last.locked() {
+            record.report.credentials = Some(last.clone());
         }
     }
 }
@@ -77,7 +77,7 @@ impl CredentialsWatch {
 struct LastSync(Arc<Mutex<Option<CredentialsSync>>>);
 
 impl LastSync {
-    /// No holder of the lock can leave the word half changed.
+    /// No holder of the lock can leave the outcome half changed.
     fn locked(&self) -> MutexGuard<'_, Option<CredentialsSync>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,23 +87,23 @@ struct Setter<H> {
     agent: Arc<Agent<H>>,
     namespace: String,
     credentials: Vec<AccessCredential>,
-    said: LastSync,
+    last: LastSync,
     wake: Wake,
 }
 
 impl<H: Host> Setter<H> {
     async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
-        while asked::each(&mut asked, |present| self.set_on_and_on(present)).await {}
+        while asked::each(&mut asked, |present| self.set_periodically(present)).await {}
     }
 
-    async fn set_on_and_on(&self, asked: Asked) {
+    async fn set_periodically(&self, asked: Asked) {
         let mut has: Option<(GuestCredentials, Instant)> = None;
         loop {
             match given::guest_credentials(&self.agent.objects, &self.namespace, &self.credentials)
             {
                 Err(failure) => {
                     has = None;
-                    self.say(CredentialsSync::Failed {
+                    self.set_outcome(CredentialsSync::Failed {
                         why: failure.message,
                     });
                 }
@@ -118,7 +118,7 @@ impl<H: Host> Setter<H> {
                             .give_credentials(&asked.record, &wanted)
                             .await;
                         has = set.is_ok().then(|| (wanted, Instant::now()));
-                        self.say(match set {
+                        self.set_outcome(match set {
                             Ok(()) => CredentialsSync::Done,
                             Err(why) => CredentialsSync::Failed { why },
                         });
@@ -129,11 +129,11 @@ impl<H: Host> Setter<H> {
         }
     }
 
-    fn say(&self, word: CredentialsSync) {
-        let mut said = self.said.locked();
-        if said.as_ref() != Some(&word) {
-            *said = Some(word);
-            drop(said);
+    fn set_outcome(&self, outcome: CredentialsSync) {
+        let mut last = self.last.locked();
+        if last.as_ref() != Some(&outcome) {
+            *last = Some(outcome);
+            drop(last);
             self.wake.notify_one();
         }
     }

@@ -1,4 +1,4 @@
-//! What the guest tells of itself and what the node has seen of it: a task asks the agent in it and reads the neighbour table now
+//! What the guest reports of itself and what the node has seen of it: a task asks the agent in it and reads the neighbour table now
 //! and then, and wakes the actor when there is news.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use agent_domain::{Attachment, Interface, Vmi};
 use agent_host::{Host, Wake};
-use agent_plan::{GuestTold, Millis, Observed, Record, Sighting, Timestamp, Wanted, may_be_probed};
+use agent_plan::{
+    GuestAgentReport, Millis, NetworkObservation, Observed, Record, Timestamp, Wanted,
+    may_be_probed,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -32,7 +35,7 @@ const MISSES: u32 = 2;
 /// The task of one VMI. Dropping it ends it.
 pub(super) struct GuestWatch {
     asked: watch::Sender<Option<Asked>>,
-    told: LastReports,
+    reports: LastReports,
     _task: JoinSet<()>,
 }
 
@@ -44,15 +47,15 @@ impl GuestWatch {
         let asker = GuestPoller {
             agent: Arc::clone(agent),
             seen: vmi.interfaces.iter().any(is_seen).then(|| vmi.clone()),
-            told: LastReports::default(),
+            reports: LastReports::default(),
             wake: Arc::clone(wake),
         };
-        let told = asker.told.clone();
+        let reports = asker.reports.clone();
         let mut task = JoinSet::new();
         task.spawn(asker.run(asked.subscribe()));
         Self {
             asked,
-            told,
+            reports,
             _task: task,
         }
     }
@@ -67,15 +70,17 @@ impl GuestWatch {
         if record.report.end.is_some() {
             return;
         }
-        let told = self.told.locked();
-        if let Some(sighting) = &told.sighting {
-            record.report.seen.clone_from(&sighting.addresses);
-            record.report.judged.clone_from(&sighting.judged);
+        let reports = self.reports.locked();
+        if let Some(networks) = &reports.networks {
+            record.report.seen.clone_from(&networks.addresses);
+            record.report.judged.clone_from(&networks.judged);
         }
-        match &told.agent {
-            Report::None => {}
-            Report::Heard(told) => record.report.guest = Some(GuestTold::clone(told)),
-            Report::Gone => {
+        match &reports.agent {
+            AgentReport::None => {}
+            AgentReport::Received(report) => {
+                record.report.guest = Some(GuestAgentReport::clone(report))
+            }
+            AgentReport::Gone => {
                 if let Some(guest) = &mut record.report.guest {
                     guest.answers = false;
                 }
@@ -86,28 +91,28 @@ impl GuestWatch {
 
 /// The last report of the agent in the guest.
 #[derive(Default, PartialEq, Eq)]
-enum Report {
-    /// It was not heard, and not missed.
+enum AgentReport {
+    /// No report yet, and not held to be gone.
     #[default]
     None,
-    Heard(Box<GuestTold>),
+    Received(Box<GuestAgentReport>),
     /// It does not answer any more, or never did.
     Gone,
 }
 
-/// What was last heard and seen of the guest.
+/// The last reports on the guest.
 #[derive(Default)]
 struct Reports {
-    agent: Report,
+    agent: AgentReport,
     /// `None` before the first look.
-    sighting: Option<Sighting>,
+    networks: Option<NetworkObservation>,
 }
 
 #[derive(Clone, Default)]
 struct LastReports(Arc<Mutex<Reports>>);
 
 impl LastReports {
-    /// No holder of the lock can leave a word half changed.
+    /// No holder of the lock can leave a report half changed.
     fn locked(&self) -> MutexGuard<'_, Reports> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,31 +122,31 @@ struct GuestPoller<H> {
     agent: Arc<Agent<H>>,
     /// The VMI, if it has an interface where the node sees neighbours.
     seen: Option<Vmi>,
-    told: LastReports,
+    reports: LastReports,
     wake: Wake,
 }
 
 impl<H: Host> GuestPoller<H> {
     async fn run(self, mut asked: watch::Receiver<Option<Asked>>) {
-        while asked::each(&mut asked, |present| self.ask_on_and_on(present)).await {}
+        while asked::each(&mut asked, |present| self.ask_periodically(present)).await {}
     }
 
-    async fn ask_on_and_on(&self, asked: Asked) {
+    async fn ask_periodically(&self, asked: Asked) {
         tokio::time::sleep(apart(&asked.record.id.uid)).await;
         let (mut soon, mut misses) = (times_soon(asked.running_since, clock::now()), 0);
         loop {
             self.look(&asked.record).await;
             match self.agent.host.guest(&asked.record).await {
-                Ok(told) => {
+                Ok(report) => {
                     (soon, misses) = (0, 0);
-                    self.hear(Report::Heard(Box::new(told)));
+                    self.set_agent(AgentReport::Received(Box::new(report)));
                 }
                 Err(why) => {
                     tracing::trace!(why, "the agent in the guest does not answer");
                     soon = soon.saturating_sub(1);
                     misses += 1;
                     if misses == MISSES {
-                        self.hear(Report::Gone);
+                        self.set_agent(AgentReport::Gone);
                     }
                 }
             }
@@ -154,22 +159,22 @@ impl<H: Host> GuestPoller<H> {
         let Some(vmi) = &self.seen else {
             return;
         };
-        match self.agent.host.sight(vmi, record).await {
-            Ok(sighting) => self.change(|told| &mut told.sighting, Some(sighting)),
+        match self.agent.host.observe_networks(vmi, record).await {
+            Ok(networks) => self.change(|reports| &mut reports.networks, Some(networks)),
             Err(why) => tracing::debug!(why, "the guest's addresses cannot be read"),
         }
     }
 
-    fn hear(&self, word: Report) {
-        self.change(|told| &mut told.agent, word);
+    fn set_agent(&self, report: AgentReport) {
+        self.change(|reports| &mut reports.agent, report);
     }
 
-    fn change<T: PartialEq>(&self, of: impl FnOnce(&mut Reports) -> &mut T, word: T) {
-        let mut told = self.told.locked();
-        let last = of(&mut told);
-        if *last != word {
-            *last = word;
-            drop(told);
+    fn change<T: PartialEq>(&self, of: impl FnOnce(&mut Reports) -> &mut T, value: T) {
+        let mut reports = self.reports.locked();
+        let last = of(&mut reports);
+        if *last != value {
+            *last = value;
+            drop(reports);
             self.wake.notify_one();
         }
     }

@@ -102,7 +102,7 @@ impl<H: Host> Actor<H> {
         }
         info!("gone");
         self.agent.metrics.gone(target);
-        self.agent.host.forget(&self.uid);
+        self.agent.host.drop_vmi_state(&self.uid);
         self.agent.release_reservation(&self.uid);
         Ok(Next::Never)
     }

@@ -88,7 +88,7 @@ impl<H: Host> Agent<H> {
                 adopting = false;
                 tokio::time::sleep(AFTER_PANIC).await;
             }
-            agent.actors.leave(&uid);
+            agent.actors.remove(&uid);
         };
         self.actors.run(task.instrument(span));
     }

@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agent_plan::{LeaseStep, LeaseTold, Millis, PlanEvent, Stage, end_of_another_boot, keep_lease};
+use agent_plan::{
+    LeaseOutcome, LeaseStep, Millis, PlanEvent, Stage, end_of_another_boot, keep_lease,
+};
 use agent_store::{AssignmentKey, Transaction};
 use tracing::{error, info};
 
@@ -95,25 +97,26 @@ impl Placements {
             };
             self.control_planes.renewals.bring_up_to_date(key, lease);
             let vmi = (placed.uid.as_str(), &self.node.facts.boot_id);
-            let told = orders::decide_and_give(transaction, vmi, |record, wall| {
+            let decided = orders::decide_and_give(transaction, vmi, |record, wall| {
                 let now = self.at(clock::boot_time());
                 let kept = keep_lease(&mut assignment, placed.token, record, (&now, wall));
-                let (orders, told) = kept.unzip();
-                Ok::<_, WriteError>((orders, told.map(|told| (told, wall))))
+                let (orders, outcome) = kept.unzip();
+                Ok::<_, WriteError>((orders, outcome.map(|outcome| (outcome, wall))))
             })?;
-            let Some(told) = told else {
+            let Some(decided) = decided else {
                 return Ok(None);
             };
-            if let Some((told, wall)) = told {
-                let said = [words(&key.control_plane, told)];
+            if let Some((outcome, wall)) = decided {
+                let events = [event(&key.control_plane, outcome)];
                 let about = (&offer::target(key), placed.uid.as_str());
-                self.store.record_events(transaction, about, &said, wall)?;
+                self.store
+                    .record_events(transaction, about, &events, wall)?;
             }
             transaction.put_assignment(key, &assignment)?;
             info!(
                 control_plane = key.control_plane,
                 vmi = %format_args!("{}/{}", key.namespace, key.name),
-                told = ?told.map(|(told, _)| told),
+                told = ?decided.map(|(outcome, _)| outcome),
                 "the lease was looked at"
             );
             Ok(Some(placed.uid))
@@ -186,19 +189,21 @@ fn placement(
     }))
 }
 
-/// What is said of what a lease did.
-fn words(control_plane: &str, told: LeaseTold) -> PlanEvent {
+/// The event of what a lease did.
+fn event(control_plane: &str, outcome: LeaseOutcome) -> PlanEvent {
     let over = format!("The lease of the control plane {control_plane:?} is over");
     let again = format!("The lease of the control plane {control_plane:?} holds again");
-    match told {
-        LeaseTold::Stopped => {
+    match outcome {
+        LeaseOutcome::Stopped => {
             events::warning("LeaseExpired", format!("{over}: the guest is ended."))
         }
-        LeaseTold::Paused => {
+        LeaseOutcome::Paused => {
             events::warning("LeaseExpired", format!("{over}: the guest is paused."))
         }
-        LeaseTold::GoesOn => events::normal("LeaseRenewed", format!("{again}: the guest goes on.")),
-        LeaseTold::StaysPaused => {
+        LeaseOutcome::GoesOn => {
+            events::normal("LeaseRenewed", format!("{again}: the guest goes on."))
+        }
+        LeaseOutcome::StaysPaused => {
             let text = format!("{again}: the guest stays paused, as it was asked to.");
             events::normal("LeaseRenewed", text)
         }

@@ -27,10 +27,10 @@ const BACKLOG: usize = 1;
 type Pieces = mpsc::Sender<Result<LogsResponse, ApiError>>;
 
 /// The client went away.
-struct Gone;
+struct ClientGone;
 
 impl<H: Host> Guests<H> {
-    /// Begins to tell.
+    /// Starts to send what a guest printed.
     pub(super) async fn open_logs(&self, logs: Logs) -> Result<LogsPieces, ApiError> {
         let row = match self.store.row(&logs.target) {
             Err(ApiError::NotFound { .. }) if logs.previous && logs.uid.is_empty() => {
@@ -68,7 +68,7 @@ impl<H: Host> Guests<H> {
             reopened: (run == Run::Present).then(|| record.clone()),
             follow: follow.then_some(record),
         };
-        Ok(self.begin_to_tell(&logs, subject, source))
+        Ok(self.start_sending(&logs, subject, source))
     }
 
     /// Of a VMI that is gone its name is all that there is to find it by.
@@ -80,10 +80,10 @@ impl<H: Host> Guests<H> {
             Err(LogsError::NothingKept(_)) => return Err(not_found()),
             log => log.map_err(|error| refusal(logs, error))?,
         };
-        Ok(self.begin_to_tell(logs, Subject::default(), Source::Log(log)))
+        Ok(self.start_sending(logs, Subject::default(), Source::Log(log)))
     }
 
-    fn begin_to_tell(&self, logs: &Logs, subject: Subject, mut source: Source) -> LogsPieces {
+    fn start_sending(&self, logs: &Logs, subject: Subject, mut source: Source) -> LogsPieces {
         if let Some(tail) = logs.tail_bytes {
             source.keep_last(tail);
         }
@@ -92,7 +92,7 @@ impl<H: Host> Guests<H> {
             source.keep_last(end.saturating_sub(since));
         }
         let (out, pieces) = mpsc::channel(BACKLOG);
-        let teller = Teller {
+        let sender = LogSender {
             base: subject.base,
             next: source.offset(),
             tail: Vec::new(),
@@ -100,10 +100,10 @@ impl<H: Host> Guests<H> {
             out: out.clone(),
         };
         let mut stopping = self.actors.stopping();
-        let told = self.clone().tell_logs(teller, source, subject);
+        let sending = self.clone().send_logs(sender, source, subject);
         tokio::spawn(async move {
             tokio::select! {
-                _ = told => {}
+                _ = sending => {}
                 () = out.closed() => {}
                 // An error means that the agent itself is gone.
                 _ = stopping.wait_for(|stopping| *stopping) => {
@@ -116,17 +116,17 @@ impl<H: Host> Guests<H> {
         pieces
     }
 
-    /// Tells what was printed, and with a record what is printed until the guest has ended.
-    async fn tell_logs(
+    /// Sends what was printed, and with a record what is printed until the guest has ended.
+    async fn send_logs(
         self,
-        mut teller: Teller,
+        mut sender: LogSender,
         source: Source,
         subject: Subject,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ClientGone> {
         match source {
-            Source::Ring(ring) => teller.tell(ring).await?,
+            Source::Ring(ring) => sender.send(ring).await?,
             Source::Log(mut log) => {
-                while teller.tell_log(&mut log).await? == Piece::Moved {
+                while sender.send_log(&mut log).await? == Piece::Moved {
                     // Only the present VMM's log can lose its older half.
                     let Some(record) = &subject.reopened else {
                         break;
@@ -135,7 +135,7 @@ impl<H: Host> Guests<H> {
                         break;
                     };
                     log = again;
-                    teller.resume(&mut log)?;
+                    sender.resume(&mut log)?;
                 }
             }
         }
@@ -150,19 +150,19 @@ impl<H: Host> Guests<H> {
                     record = now
                 }
                 Ok(Some(now)) => {
-                    teller.begin_anew();
+                    sender.begin_anew();
                     record = now;
                 }
                 Ok(None) | Err(_) => return Ok(()),
             }
-            let from = teller.next.unwrap_or(0);
+            let from = sender.next.unwrap_or(0);
             match self.host.printed_since(&record, from).await {
-                Ok(printed) => teller.tell(printed).await?,
+                Ok(printed) => sender.send(printed).await?,
                 Err(_) if record.report.end.is_some() => {
                     let Ok(mut log) = self.host.printed(&record, Run::Present).await else {
                         return Ok(());
                     };
-                    return teller.tell_rest(&mut log).await;
+                    return sender.send_rest(&mut log).await;
                 }
                 // Not started yet, or silent: nothing is lost meanwhile.
                 Err(_) => {}
@@ -216,7 +216,7 @@ impl Source {
 }
 
 /// One client's way through the output of a guest.
-struct Teller {
+struct LogSender {
     /// Where the log's file began when it was read.
     base: Option<u64>,
     /// Offset of the byte to send next.
@@ -228,7 +228,7 @@ struct Teller {
     out: Pieces,
 }
 
-impl Teller {
+impl LogSender {
     /// Another VMM's output begins.
     fn begin_anew(&mut self) {
         self.base = Some(0);
@@ -236,11 +236,16 @@ impl Teller {
         self.tail.clear();
     }
 
-    async fn tell(&mut self, printed: Printed) -> Result<(), Gone> {
+    async fn send(&mut self, printed: Printed) -> Result<(), ClientGone> {
         let mut offset = printed.offset;
         let mut lost_bytes = self.lost(offset);
         for piece in printed.bytes.chunks(PIECE) {
-            let place = self.out.clone().reserve_owned().await.map_err(|_| Gone)?;
+            let place = self
+                .out
+                .clone()
+                .reserve_owned()
+                .await
+                .map_err(|_| ClientGone)?;
             let lost_bytes = std::mem::take(&mut lost_bytes);
             place.send(Ok(self.response(offset, piece.to_vec(), lost_bytes)));
             offset = offset.map(|offset| offset + piece.len() as u64);
@@ -249,11 +254,16 @@ impl Teller {
         Ok(())
     }
 
-    /// Tells a log to its end, or to where it has lost its older half. Nothing is read before there is a place for it.
-    async fn tell_log(&mut self, log: &mut LogReader) -> Result<Piece, Gone> {
+    /// Sends a log to its end, or to where it has lost its older half. Nothing is read before there is a place for it.
+    async fn send_log(&mut self, log: &mut LogReader) -> Result<Piece, ClientGone> {
         let mut lost_bytes = self.lost(log.offset);
         loop {
-            let place = self.out.clone().reserve_owned().await.map_err(|_| Gone)?;
+            let place = self
+                .out
+                .clone()
+                .reserve_owned()
+                .await
+                .map_err(|_| ClientGone)?;
             let offset = log.offset;
             match log.read(PIECE) {
                 Ok(Piece::Bytes(bytes)) => {
@@ -265,7 +275,7 @@ impl Teller {
                 Ok(over) => return Ok(over),
                 Err(error) => {
                     place.send(Err(unreadable(&self.uid, &error)));
-                    return Err(Gone);
+                    return Err(ClientGone);
                 }
             }
         }
@@ -292,7 +302,7 @@ impl Teller {
     }
 
     /// Has a log that was opened again go on where this one stands.
-    fn resume(&self, log: &mut LogReader) -> Result<(), Gone> {
+    fn resume(&self, log: &mut LogReader) -> Result<(), ClientGone> {
         if let (Some(next), Some(offset)) = (self.next, log.offset) {
             let end = offset + log.left();
             log.keep_last(end.saturating_sub(next));
@@ -300,22 +310,22 @@ impl Teller {
         }
         log.resume(None, &self.tail).map_err(|error| {
             tracing::error!(%error, "a console log cannot be read");
-            Gone
+            ClientGone
         })
     }
 
-    /// Tells what a VMM that is gone printed since the last look: the end of its log.
-    async fn tell_rest(&mut self, log: &mut LogReader) -> Result<(), Gone> {
+    /// Sends what a VMM that is gone printed since the last look: the end of its log.
+    async fn send_rest(&mut self, log: &mut LogReader) -> Result<(), ClientGone> {
         let Some(next) = self.next else {
             return Ok(());
         };
-        let told = self.base.and_then(|base| next.checked_sub(base));
-        log.resume(told, &self.tail).map_err(|error| {
+        let sent = self.base.and_then(|base| next.checked_sub(base));
+        log.resume(sent, &self.tail).map_err(|error| {
             tracing::error!(%error, "a console log cannot be read");
-            Gone
+            ClientGone
         })?;
         log.offset = Some(next);
-        self.tell_log(log).await.map(drop)
+        self.send_log(log).await.map(drop)
     }
 }
 
@@ -357,19 +367,19 @@ mod tests {
         }
     }
 
-    fn teller(base: u64) -> (Teller, LogsPieces) {
+    fn sender(base: u64) -> (LogSender, LogsPieces) {
         let (out, pieces) = mpsc::channel(64);
-        let teller = Teller {
+        let sender = LogSender {
             base: Some(base),
             next: Some(base),
             tail: Vec::new(),
             uid: String::from("u1"),
             out,
         };
-        (teller, pieces)
+        (sender, pieces)
     }
 
-    fn told(mut pieces: LogsPieces) -> (String, u64) {
+    fn received(mut pieces: LogsPieces) -> (String, u64) {
         let mut text = String::new();
         let mut lost = 0;
         while let Ok(Ok(piece)) = pieces.try_recv() {
@@ -381,36 +391,36 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_follow_each_other_and_a_gap_is_reported() {
-        let (mut teller, pieces) = teller(100);
-        assert!(teller.tell(printed(Some(100), "one ")).await.is_ok());
-        assert!(teller.tell(printed(Some(104), "two ")).await.is_ok());
-        assert!(teller.tell(printed(Some(118), "three")).await.is_ok());
-        assert_eq!(told(pieces), ("one two three".to_owned(), 10));
+        let (mut sender, pieces) = sender(100);
+        assert!(sender.send(printed(Some(100), "one ")).await.is_ok());
+        assert!(sender.send(printed(Some(104), "two ")).await.is_ok());
+        assert!(sender.send(printed(Some(118), "three")).await.is_ok());
+        assert_eq!(received(pieces), ("one two three".to_owned(), 10));
     }
 
     #[tokio::test]
     async fn the_last_output_is_sent_though_the_vmm_is_gone() {
         let logs = [
             // As it was read, and longer since.
-            "0123456789 told, and the panic",
+            "0123456789 sent, and the panic",
             // Its older half has gone.
-            "9 told, and the panic",
+            "9 sent, and the panic",
         ];
         for log in logs {
-            let (mut teller, pieces) = teller(50);
+            let (mut sender, pieces) = sender(50);
             assert!(
-                teller
-                    .tell(printed(Some(50), "0123456789 told"))
+                sender
+                    .send(printed(Some(50), "0123456789 sent"))
                     .await
                     .is_ok()
             );
-            teller.tail = b"9 told".to_vec();
+            sender.tail = b"9 sent".to_vec();
             let file = tempfile::tempfile().unwrap();
             file.write_all_at(log.as_bytes(), 0).unwrap();
             let mut log = LogReader::open(file, 1 << 20).unwrap();
-            assert!(teller.tell_rest(&mut log).await.is_ok());
-            let (text, lost) = told(pieces);
-            assert_eq!((text.as_str(), lost), ("0123456789 told, and the panic", 0));
+            assert!(sender.send_rest(&mut log).await.is_ok());
+            let (text, lost) = received(pieces);
+            assert_eq!((text.as_str(), lost), ("0123456789 sent, and the panic", 0));
         }
     }
 

@@ -25,77 +25,77 @@ enum VerbDecision {
 
 impl<H: Host> Guests<H> {
     /// Carries out a verb. An order is on disk when this returns; anything else is done.
-    pub(super) async fn carry_out_verb(&self, tell: GuestVerb) -> Result<VerbResult, ApiError> {
-        check_key(&tell.idempotency_key)?;
-        if tell.dry_run {
-            let (row, record) = self.present(&tell.target)?;
-            let decision = judge(&row, &record, &tell, clock::now())?;
-            return told(&row, &decision);
+    pub(super) async fn carry_out_verb(&self, request: GuestVerb) -> Result<VerbResult, ApiError> {
+        check_key(&request.idempotency_key)?;
+        if request.dry_run {
+            let (row, record) = self.present(&request.target)?;
+            let decision = judge(&row, &record, &request, clock::now())?;
+            return result_of(&row, &decision);
         }
-        let is_talk = matches!(tell.verb, Verb::Reset | Verb::SoftReboot);
-        let told = if is_talk {
-            Box::pin(self.talk(&tell)).await?
+        let is_immediate = matches!(request.verb, Verb::Reset | Verb::SoftReboot);
+        let result = if is_immediate {
+            Box::pin(self.carry_out_now(&request)).await?
         } else {
-            self.give_order(&tell)?
+            self.give_order(&request)?
         };
         let GuestVerb {
             target,
             verb,
             client,
             ..
-        } = &tell;
+        } = &request;
         let (namespace, name) = (&target.namespace, &target.name);
         info!(
             vmi = %format_args!("{namespace}/{name}"),
             verb = ?verb,
             client = client.as_str(),
-            before = told.before,
+            before = result.before,
             "a guest was asked for something"
         );
-        Ok(told)
+        Ok(result)
     }
 
     /// Writes an order down and has the actor look at it.
-    fn give_order(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
-        let (told, uid) = self.store.write(|transaction| {
+    fn give_order(&self, request: &GuestVerb) -> Result<VerbResult, ApiError> {
+        let (result, uid) = self.store.write(|transaction| {
             let row = transaction
-                .object(&object::key(&tell.target))?
-                .ok_or_else(|| object::not_found(&tell.target))?;
+                .object(&object::key(&request.target))?
+                .ok_or_else(|| object::not_found(&request.target))?;
             let vmi = (row.uid.as_str(), &self.node.facts.boot_id);
-            let told = orders::decide_and_give(transaction, vmi, |record, now| {
-                let decision = judge(&row, record, tell, now)?;
-                let told = told(&row, &decision)?;
+            let result = orders::decide_and_give(transaction, vmi, |record, now| {
+                let decision = judge(&row, record, request, now)?;
+                let result = result_of(&row, &decision)?;
                 let given = match decision {
                     VerbDecision::Before => None,
                     VerbDecision::Orders(mut orders) => {
-                        orders.remember(&tell.idempotency_key);
+                        orders.remember(&request.idempotency_key);
                         Some(orders)
                     }
                 };
-                Ok::<_, WriteError>((given, told))
+                Ok::<_, WriteError>((given, result))
             })?;
-            let told = told.ok_or_else(|| object::not_found(&tell.target))?;
-            Ok((told, row.uid))
+            let result = result.ok_or_else(|| object::not_found(&request.target))?;
+            Ok((result, row.uid))
         })?;
         self.actors.wake(&uid);
-        Ok(told)
+        Ok(result)
     }
 
     /// Does what is done at once, and says so in an event.
-    async fn talk(&self, tell: &GuestVerb) -> Result<VerbResult, ApiError> {
-        let (row, record) = self.present(&tell.target)?;
-        let decision = judge(&row, &record, tell, clock::now())?;
-        let told = told(&row, &decision)?;
-        if told.before {
-            return Ok(told);
+    async fn carry_out_now(&self, request: &GuestVerb) -> Result<VerbResult, ApiError> {
+        let (row, record) = self.present(&request.target)?;
+        let decision = judge(&row, &record, request, clock::now())?;
+        let result = result_of(&row, &decision)?;
+        if result.before {
+            return Ok(result);
         }
-        let done = if tell.verb == Verb::SoftReboot {
+        let done = if request.verb == Verb::SoftReboot {
             self.host.soft_reboot(&record).await
         } else {
             self.host.reset(&record).await
         };
-        done.map_err(|error| refusal(&tell.target, &error))?;
-        let said = if tell.verb == Verb::SoftReboot {
+        done.map_err(|error| refusal(&request.target, &error))?;
+        let event = if request.verb == Verb::SoftReboot {
             events::normal("SoftRebooted", "VirtualMachineInstance soft-rebooted.")
         } else {
             events::normal("Reset", "VirtualMachineInstance reset.")
@@ -106,14 +106,14 @@ impl<H: Host> Guests<H> {
             let vmi = (row.uid.as_str(), &self.node.facts.boot_id);
             orders::give(transaction, vmi, |record, _| {
                 let mut orders = record.orders.clone();
-                orders.remember(&tell.idempotency_key);
+                orders.remember(&request.idempotency_key);
                 Some(orders)
             })?;
             self.store
-                .record_events(transaction, (&tell.target, &row.uid), &[said], now)
+                .record_events(transaction, (&request.target, &row.uid), &[event], now)
         })?;
         self.actors.wake(&row.uid);
-        Ok(told)
+        Ok(result)
     }
 
     /// The VMI and its record.
@@ -125,7 +125,7 @@ impl<H: Host> Guests<H> {
     }
 }
 
-fn told(row: &StoredObject, decision: &VerbDecision) -> Result<VerbResult, ApiError> {
+fn result_of(row: &StoredObject, decision: &VerbDecision) -> Result<VerbResult, ApiError> {
     Ok(VerbResult {
         object: Object::from(object::vmi(row)?),
         before: matches!(decision, VerbDecision::Before),
@@ -136,22 +136,22 @@ fn told(row: &StoredObject, decision: &VerbDecision) -> Result<VerbResult, ApiEr
 fn judge(
     row: &StoredObject,
     record: &Record,
-    tell: &GuestVerb,
+    request: &GuestVerb,
     now: Timestamp,
 ) -> Result<VerbDecision, ApiError> {
-    let name = &tell.target.name;
-    if !tell.uid.is_empty() && tell.uid != row.uid {
-        let text = format!("{name:?} has uid {}, not {}", row.uid, tell.uid);
+    let name = &request.target.name;
+    if !request.uid.is_empty() && request.uid != row.uid {
+        let text = format!("{name:?} has uid {}, not {}", row.uid, request.uid);
         return Err(ApiError::Conflict(text));
     }
-    if record.orders.knows(&tell.idempotency_key) {
+    if record.orders.knows(&request.idempotency_key) {
         return Ok(VerbDecision::Before);
     }
     let vmi = object::vmi(row)?;
     if !object::metadata(&vmi).deletion_timestamp.is_empty() {
-        return Err(conflict(&tell.target, "VMI is being deleted"));
+        return Err(conflict(&request.target, "VMI is being deleted"));
     }
-    let asked = match tell.verb {
+    let asked = match request.verb {
         Verb::Pause => Order::Pause,
         Verb::Unpause => Order::Unpause,
         Verb::SoftReboot => Order::SoftReboot,
@@ -166,7 +166,7 @@ fn judge(
     };
     order(record, asked, now)
         .map(VerbDecision::Orders)
-        .map_err(|misfit| conflict(&tell.target, &misfit.to_string()))
+        .map_err(|error| conflict(&request.target, &error.to_string()))
 }
 
 /// Kubernetes' sentence for what does not fit the state of an object.
@@ -225,7 +225,7 @@ mod tests {
         (vmi, record)
     }
 
-    fn tell(verb: Verb, key: &str) -> GuestVerb {
+    fn request(verb: Verb, key: &str) -> GuestVerb {
         GuestVerb {
             target: ObjectRef {
                 kind: Kind::VirtualMachineInstance,
@@ -243,10 +243,10 @@ mod tests {
     fn decision(
         vmi: &VirtualMachineInstance,
         record: &Record,
-        tell: &GuestVerb,
+        request: &GuestVerb,
     ) -> Result<Option<Orders>, String> {
         let row = object::row(vmi.clone(), 1);
-        match judge(&row, record, tell, Timestamp(1000)) {
+        match judge(&row, record, request, Timestamp(1000)) {
             Ok(VerbDecision::Before) => Ok(None),
             Ok(VerbDecision::Orders(orders)) => Ok(Some(orders)),
             Err(error) => Err(error.to_string()),
@@ -256,14 +256,17 @@ mod tests {
     #[test]
     fn a_request_that_is_repeated_with_its_key_is_answered_and_not_carried_out_again() {
         let (vmi, mut record) = running();
-        let first = decision(&vmi, &record, &tell(Verb::Pause, "k1"));
+        let first = decision(&vmi, &record, &request(Verb::Pause, "k1"));
         let mut orders = first.unwrap().unwrap();
         assert!(orders.paused);
         orders.remember("k1");
         record.orders = orders;
-        assert_eq!(decision(&vmi, &record, &tell(Verb::Pause, "k1")), Ok(None));
+        assert_eq!(
+            decision(&vmi, &record, &request(Verb::Pause, "k1")),
+            Ok(None)
+        );
         for other in ["k2", ""] {
-            let refused = decision(&vmi, &record, &tell(Verb::Pause, other)).unwrap_err();
+            let refused = decision(&vmi, &record, &request(Verb::Pause, other)).unwrap_err();
             assert_eq!(
                 refused,
                 "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"web\": \
@@ -278,7 +281,7 @@ mod tests {
             16,
             "what is remembered is bounded"
         );
-        assert!(decision(&vmi, &record, &tell(Verb::Pause, "k1")).is_err());
+        assert!(decision(&vmi, &record, &request(Verb::Pause, "k1")).is_err());
     }
 
     #[test]
@@ -286,14 +289,14 @@ mod tests {
         let (mut vmi, record) = running();
         let meant = |uid: &str| GuestVerb {
             uid: uid.to_owned(),
-            ..tell(Verb::Reset, "")
+            ..request(Verb::Reset, "")
         };
         assert!(decision(&vmi, &record, &meant("u1")).is_ok());
         let other = decision(&vmi, &record, &meant("u0")).unwrap_err();
         assert_eq!(other, "\"web\" has uid u1, not u0");
         vmi.metadata.get_or_insert_default().deletion_timestamp = clock::rfc3339(Timestamp(500));
         for verb in [Verb::Pause, Verb::Unpause, Verb::Reset, Verb::SoftReboot] {
-            let going = decision(&vmi, &record, &tell(verb, "")).unwrap_err();
+            let going = decision(&vmi, &record, &request(verb, "")).unwrap_err();
             assert!(going.ends_with(": VMI is being deleted"), "{going}");
         }
     }
@@ -305,7 +308,7 @@ mod tests {
             let verb = Verb::Stop {
                 grace_period_seconds: seconds,
             };
-            let orders = decision(vmi, &record, &tell(verb, "")).unwrap().unwrap();
+            let orders = decision(vmi, &record, &request(verb, "")).unwrap().unwrap();
             orders.stop.map(|stop| stop.grace)
         };
         assert_eq!(grace(&vmi, None), Some(Millis::from_secs(30)));

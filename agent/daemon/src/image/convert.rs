@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &ConvertArguments) -> anyhow::Result<()> {
         if let Ok(converted) = &result {
             show_progress(converted.virtual_bytes, converted.virtual_bytes);
         }
-        say("\n");
+        print("\n");
     }
     let failed = || format!("{} is not converted", arguments.source.display());
     result.with_context(failed)?;
@@ -133,11 +133,11 @@ fn show_progress(done: u64, total: u64) {
     } else {
         '\n'
     };
-    say(&format!("    ({whole}.{part:02}/100%){end}"));
+    print(&format!("    ({whole}.{part:02}/100%){end}"));
 }
 
-/// That nobody looks changes nothing.
-fn say(text: &str) {
+/// Prints progress; an error of standard output is ignored.
+fn print(text: &str) {
     let mut out = std::io::stdout();
     // Progress is for people; the outcome is printed after it.
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));

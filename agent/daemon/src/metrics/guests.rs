@@ -245,16 +245,16 @@ impl GuestMetrics {
             .report
             .guest
             .as_ref()
-            .and_then(|told| told.os.clone());
+            .and_then(|report| report.os.clone());
         let os = os.unwrap_or_default();
-        for (word, told) in [
+        for (word, value) in [
             ("kernel_release", os.kernel_release),
             ("arch", os.machine),
             ("name", os.name),
             ("version_id", os.version_id),
         ] {
             let label = format!("guest_os_{word}").into();
-            labels.extend((!told.is_empty()).then_some((label, told)));
+            labels.extend((!value.is_empty()).then_some((label, value)));
         }
         labels.push(("evictable".into(), is_evictable(guest).to_string()));
         labels.push(("outdated".into(), is_outdated(guest).to_string()));

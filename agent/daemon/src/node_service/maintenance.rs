@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 
 use agent_host::Host;
 use agent_plan::{BootId, DrainOrder, Maintenance, Millis, StopCause, Timestamp, order_stop};
-use agent_sources::{ApiError, Kind, Maintained, Upkeep, UpkeepWish};
+use agent_sources::{ApiError, Kind, Maintained, MaintenanceAction, MaintenanceRequest};
 use agent_store::{StoreError, Transaction};
 use proto_node::node::{self as wire, DrainOptions, DrainStatus};
 use tracing::info;
@@ -18,41 +18,45 @@ use crate::{clock, object, orders};
 
 impl<H: Host> Maintained for NodeService<H> {
     fn maintenance(&self) -> Result<wire::Maintenance, ApiError> {
-        self.told(&self.store.ledger().maintenance().map_err(store)?)
+        self.to_wire(&self.store.ledger().maintenance().map_err(store)?)
     }
 
-    fn maintain(&self, wish: UpkeepWish) -> Result<(wire::Maintenance, bool), ApiError> {
+    fn maintain(&self, request: MaintenanceRequest) -> Result<(wire::Maintenance, bool), ApiError> {
         let node_name = self.node.name.clone();
-        if !wish.node_name.is_empty() && wish.node_name != node_name {
+        if !request.node_name.is_empty() && request.node_name != node_name {
             return Err(ApiError::Conflict(format!(
                 "this is node {node_name:?}, not {:?}: ask that one's agent, or leave the name out",
-                wish.node_name
+                request.node_name
             )));
         }
         let now = clock::now();
-        if wish.dry_run {
+        if request.dry_run {
             let mut wanted = self.store.ledger().maintenance().map_err(store)?;
-            let is_new = take(&mut wanted, &wish.what, now);
-            return Ok((self.told(&wanted)?, is_new));
+            let is_new = take(&mut wanted, &request.what, now);
+            return Ok((self.to_wire(&wanted)?, is_new));
         }
-        let (wanted, is_new) = self.order(&wish.what, now)?;
-        let client = wish.client.as_str();
-        info!(what = ?wish.what, client, is_new, "maintenance of the node");
-        self.node.keeper.changed.notify_one();
+        let (wanted, is_new) = self.order(&request.what, now)?;
+        let client = request.client.as_str();
+        info!(what = ?request.what, client, is_new, "maintenance of the node");
+        self.node.maintenance.changed.notify_one();
         self.publish();
         self.actors.wake_all();
         self.store.nudge();
-        Ok((self.told(&wanted)?, is_new))
+        Ok((self.to_wire(&wanted)?, is_new))
     }
 }
 
 impl<H: Host> NodeService<H> {
     /// Writes down what is wanted from now on.
-    fn order(&self, what: &Upkeep, now: Timestamp) -> Result<(Maintenance, bool), WriteError> {
+    fn order(
+        &self,
+        what: &MaintenanceAction,
+        now: Timestamp,
+    ) -> Result<(Maintenance, bool), WriteError> {
         // Held until it is on disk: nobody sees a node that is closed, and open again after a power cut.
         let mut known = self
             .node
-            .keeper
+            .maintenance
             .wanted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +98,7 @@ impl<H: Host> NodeService<H> {
     }
 
     /// The answer to callers.
-    fn told(&self, wanted: &Maintenance) -> Result<wire::Maintenance, ApiError> {
+    fn to_wire(&self, wanted: &Maintenance) -> Result<wire::Maintenance, ApiError> {
         let drain = match &wanted.drain {
             Some(order) => Some(DrainStatus {
                 requested_at: clock::rfc3339(order.requested_at),
@@ -113,11 +117,11 @@ impl<H: Host> NodeService<H> {
 }
 
 /// What is wanted then; true when that changes what the caller asks about.
-fn take(wanted: &mut Maintenance, what: &Upkeep, now: Timestamp) -> bool {
+fn take(wanted: &mut Maintenance, what: &MaintenanceAction, now: Timestamp) -> bool {
     match what {
-        Upkeep::Cordon => wanted.cordon(now),
-        Upkeep::Uncordon => wanted.uncordon(),
-        Upkeep::Drain(options) => {
+        MaintenanceAction::Cordon => wanted.cordon(now),
+        MaintenanceAction::Uncordon => wanted.uncordon(),
+        MaintenanceAction::Drain(options) => {
             let before = wanted.drain.take();
             wanted.drain = Some(DrainOrder {
                 requested_at: before.map_or(now, |before| before.requested_at),
@@ -127,11 +131,11 @@ fn take(wanted: &mut Maintenance, what: &Upkeep, now: Timestamp) -> bool {
             });
             wanted.cordon(now)
         }
-        Upkeep::CancelDrain => wanted.drain.take().is_some(),
+        MaintenanceAction::CancelDrain => wanted.drain.take().is_some(),
     }
 }
 
-/// Shortens the time of guests that a drain has told to end before.
+/// Shortens the time of guests that a drain has ordered to end before.
 fn hurry(
     transaction: &mut Transaction<'_>,
     grace: Millis,
@@ -163,8 +167,8 @@ fn options(order: &DrainOrder) -> DrainOptions {
 mod tests {
     use super::*;
 
-    fn drain(force: bool) -> Upkeep {
-        Upkeep::Drain(DrainOptions {
+    fn drain(force: bool) -> MaintenanceAction {
+        MaintenanceAction::Drain(DrainOptions {
             force,
             ..DrainOptions::default()
         })
@@ -177,13 +181,25 @@ mod tests {
         assert!(!take(&mut wanted, &drain(true), Timestamp(2)));
         let order = wanted.drain.clone().unwrap_or_default();
         assert_eq!((order.requested_at, order.force), (Timestamp(1), true));
-        assert!(!take(&mut wanted, &Upkeep::Cordon, Timestamp(3)));
+        assert!(!take(&mut wanted, &MaintenanceAction::Cordon, Timestamp(3)));
         assert!(wanted.drain.is_some());
-        assert!(take(&mut wanted, &Upkeep::CancelDrain, Timestamp(4)));
-        assert!(!take(&mut wanted, &Upkeep::CancelDrain, Timestamp(5)));
+        assert!(take(
+            &mut wanted,
+            &MaintenanceAction::CancelDrain,
+            Timestamp(4)
+        ));
+        assert!(!take(
+            &mut wanted,
+            &MaintenanceAction::CancelDrain,
+            Timestamp(5)
+        ));
         assert_eq!(wanted.cordoned_at, Some(Timestamp(1)));
         take(&mut wanted, &drain(false), Timestamp(6));
-        assert!(take(&mut wanted, &Upkeep::Uncordon, Timestamp(7)));
+        assert!(take(
+            &mut wanted,
+            &MaintenanceAction::Uncordon,
+            Timestamp(7)
+        ));
         assert_eq!(wanted, Maintenance::default());
     }
 }

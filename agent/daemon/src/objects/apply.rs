@@ -250,12 +250,12 @@ impl Objects {
             }
         }
         if applied.created {
-            let said = events::normal(
+            let event = events::normal(
                 "SuccessfulCreate",
                 format!("Accepted on node {}", self.node.name),
             );
             self.store
-                .record_events(transaction, (&target, &metadata.uid), &[said], now)?;
+                .record_events(transaction, (&target, &metadata.uid), &[event], now)?;
         }
         Ok(applied)
     }

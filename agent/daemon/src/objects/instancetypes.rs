@@ -30,12 +30,12 @@ impl Objects {
         let wanted = release.map(CommonRelease::objects).unwrap_or_default();
         let wanted = wanted.into_iter().map(read).collect::<Result<_, _>>()?;
         let before = self.store.ledger().given().map_err(store)?;
-        let Plan { wishes, given } = plan(release, wanted, present, before.as_ref());
-        if wishes.is_empty() && before.as_ref() == Some(&given) {
+        let Plan { writes, given } = plan(release, wanted, present, before.as_ref());
+        if writes.is_empty() && before.as_ref() == Some(&given) {
             return Ok(());
         }
         // One transaction: whenever the agent is killed, what it has given is what it knows to have given.
-        self.change_together(wishes, |transaction| Ok(transaction.put_given(&given)?))
+        self.change_together(writes, |transaction| Ok(transaction.put_given(&given)?))
     }
 }
 

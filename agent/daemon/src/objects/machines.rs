@@ -1,7 +1,8 @@
 //! Starting, stopping and restarting VirtualMachines.
 
 use agent_objects::{
-    MachineWish, Object, ObjectId, Preconditions, Unfit, change_state, controller_of,
+    MachineRequest, MachineRequestError, Object, ObjectId, Preconditions, change_state,
+    controller_of,
 };
 use agent_sources::{
     ApiError, Delete, Kind, MachineRegistry, ObjectPatch, ObjectRef, ObjectRegistry, WriteBy,
@@ -20,7 +21,7 @@ impl MachineRegistry for Objects {
     fn change_machine(
         &self,
         (namespace, name): (&str, &str),
-        wish: MachineWish,
+        request: MachineRequest,
         by: &WriteBy,
     ) -> Result<Object, ApiError> {
         let id = ObjectId {
@@ -30,8 +31,8 @@ impl MachineRegistry for Objects {
         };
         let mut attempt = 1;
         loop {
-            match self.change_once(&id, wish, by) {
-                // The controller reported something meanwhile: the wish is judged by that.
+            match self.change_once(&id, request, by) {
+                // The controller reported something meanwhile: the request is judged by that.
                 Ok(None) if attempt < ATTEMPTS => attempt += 1,
                 Ok(None) => {
                     let text = format!("{MACHINE} {name:?} changes too often: try again");
@@ -49,7 +50,7 @@ impl Objects {
     fn change_once(
         &self,
         id: &ObjectId,
-        wish: MachineWish,
+        request: MachineRequest,
         by: &WriteBy,
     ) -> Result<Option<Object>, ApiError> {
         let machine = self.get_object(id)?;
@@ -66,7 +67,7 @@ impl Objects {
             Err(ApiError::NotFound { .. }) => None,
             Err(error) => return Err(error),
         };
-        let change = change_state(&machine, vmi.as_ref(), wish);
+        let change = change_state(&machine, vmi.as_ref(), request);
         let change = change.map_err(|unfit| refused(&id.name, unfit))?;
         let patch = ObjectPatch {
             id: id.clone(),
@@ -91,7 +92,7 @@ impl Objects {
         Ok(present.metadata.resource_version != machine.metadata.resource_version)
     }
 
-    /// The wish is on disk; what is left to do is to give the guest less time than its own.
+    /// The request is on disk; what is left to do is to give the guest less time than its own.
     fn end_within(&self, vmi: &Object, seconds: i64, by: &WriteBy) -> Result<(), ApiError> {
         let ended = self.delete_object(&Delete {
             target: ObjectRef {
@@ -115,11 +116,11 @@ impl Objects {
 }
 
 /// Kubernetes' sentence for what does not fit the state of an object.
-fn refused(name: &str, unfit: Unfit) -> ApiError {
-    match unfit {
-        Unfit::Conflict(why) => ApiError::Conflict(format!(
+fn refused(name: &str, error: MachineRequestError) -> ApiError {
+    match error {
+        MachineRequestError::Conflict(why) => ApiError::Conflict(format!(
             "Operation cannot be fulfilled on virtualmachine.kubevirt.io {name:?}: {why}"
         )),
-        Unfit::BadRequest(why) => ApiError::BadRequest(why),
+        MachineRequestError::BadRequest(why) => ApiError::BadRequest(why),
     }
 }

@@ -84,12 +84,17 @@ impl Objects {
         }
         let system = &self.node.facts.system;
         let mut present_conditions = vec![self.readiness()];
-        present_conditions.extend(self.node.keeper.closed(name).map(|closed| NodeCondition {
-            kind: "SchedulingDisabled",
-            is_true: true,
-            reason: closed.reason.to_owned(),
-            message: closed.message,
-        }));
+        present_conditions.extend(
+            self.node
+                .maintenance
+                .closed(name)
+                .map(|closed| NodeCondition {
+                    kind: "SchedulingDisabled",
+                    is_true: true,
+                    reason: closed.reason.to_owned(),
+                    message: closed.message,
+                }),
+        );
         let status = json!({
             "capacity": quantities(&info.capacity.unwrap_or_default()),
             "allocatable": quantities(&info.allocatable.unwrap_or_default()),

@@ -51,17 +51,17 @@ impl Recent {
     }
 
     /// The changes after a version that it reaches back to. The oldest are forgotten afterwards.
-    pub(super) fn tell(&mut self, version: u64) -> Vec<Arc<Change>> {
+    pub(super) fn after(&mut self, version: u64) -> Vec<Arc<Change>> {
         let first = self
             .changes
             .partition_point(|change| change.version <= version);
-        let told = self.changes.range(first..).cloned().collect();
+        let changes = self.changes.range(first..).cloned().collect();
         while self.changes.len() > KEPT
             && let Some(oldest) = self.changes.pop_front()
         {
             self.after = oldest.version;
         }
-        told
+        changes
     }
 }
 
@@ -81,9 +81,9 @@ mod tests {
         }
     }
 
-    fn told(recent: &mut Recent, version: u64) -> Vec<u64> {
-        let told = recent.tell(version);
-        told.iter().map(|change| change.version).collect()
+    fn versions_after(recent: &mut Recent, version: u64) -> Vec<u64> {
+        let changes = recent.after(version);
+        changes.iter().map(|change| change.version).collect()
     }
 
     #[test]
@@ -92,10 +92,13 @@ mod tests {
         recent.reach(7);
         assert_eq!(recent.until(), 7);
         recent.add([8, 10].map(change), 12);
-        assert_eq!(told(&mut recent, 7), [8, 10]);
+        assert_eq!(versions_after(&mut recent, 7), [8, 10]);
         for (version, wanted) in [(7, vec![8, 10]), (8, vec![10]), (9, vec![10]), (12, vec![])] {
             recent.reach(version);
-            assert_eq!((recent.until(), told(&mut recent, version)), (12, wanted));
+            assert_eq!(
+                (recent.until(), versions_after(&mut recent, version)),
+                (12, wanted)
+            );
         }
     }
 
@@ -107,7 +110,7 @@ mod tests {
             recent.add([8, 10].map(change), 12);
             recent.reach(version);
             assert_eq!(recent.until(), version);
-            assert_eq!(told(&mut recent, version), [0; 0]);
+            assert_eq!(versions_after(&mut recent, version), [0; 0]);
         }
     }
 
@@ -117,10 +120,13 @@ mod tests {
         recent.reach(0);
         let count = KEPT as u64 + 10;
         recent.add((1..=count).map(change), count);
-        assert_eq!(told(&mut recent, 0), (1..=count).collect::<Vec<_>>());
+        assert_eq!(
+            versions_after(&mut recent, 0),
+            (1..=count).collect::<Vec<_>>()
+        );
         recent.reach(10);
         assert_eq!(recent.until(), count);
-        assert_eq!(told(&mut recent, 10).len(), KEPT);
+        assert_eq!(versions_after(&mut recent, 10).len(), KEPT);
         recent.reach(9);
         assert_eq!(recent.until(), 9);
     }

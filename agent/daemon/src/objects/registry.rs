@@ -59,14 +59,14 @@ impl GuestRegistry for Objects {
     }
 
     async fn warn(&self, target: &ObjectRef, reason: &str, message: &str) {
-        let said = [events::warning(reason, message)];
+        let events = [events::warning(reason, message)];
         let written = self.store.write(|transaction| {
             let uid = transaction
                 .object(&object::key(target))?
                 .map(|row| row.uid)
                 .unwrap_or_default();
             self.store
-                .record_events(transaction, (target, &uid), &said, clock::now())
+                .record_events(transaction, (target, &uid), &events, clock::now())
         });
         if let Err(error) = written {
             warn!(%error, "an event could not be recorded");

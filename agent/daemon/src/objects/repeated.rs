@@ -41,13 +41,13 @@ impl Objects {
             return Ok(None);
         };
         let metadata = crate::object::metadata_of(&row)?;
-        let wish = &wanted.metadata;
+        let wanted = &wanted.metadata;
         // A name that the agent made up stands for its prefix.
         let by_prefix =
-            !wish.generate_name.is_empty() && wish.generate_name == metadata.generate_name;
+            !wanted.generate_name.is_empty() && wanted.generate_name == metadata.generate_name;
         let is_meant = id.kind == kind.kind
-            && id.namespace == wish.namespace
-            && (by_prefix || id.name == wish.name);
+            && id.namespace == wanted.namespace
+            && (by_prefix || id.name == wanted.name);
         if !is_meant {
             return Err(ApiError::Conflict(format!(
                 "idempotency_key {:?} was used before, for another object: give each request a key of its own",

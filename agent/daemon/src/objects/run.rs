@@ -4,7 +4,9 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use agent_controllers::virtual_machine::Moment;
-use agent_controllers::{Namespaces, ObjectStore, ReplicaSets, Said, StoreError, VirtualMachines};
+use agent_controllers::{
+    ControllerEvent, Namespaces, ObjectStore, ReplicaSets, StoreError, VirtualMachines,
+};
 use agent_objects::{Kinds, ORPHAN_FINALIZER, Object, Write, Writer, collect};
 use agent_sources::ApiError;
 use agent_store::{ObjectKey, StoredObject};
@@ -29,7 +31,7 @@ const EVENTS_WAIT: Duration = Duration::from_millis(50);
 /// So many uids of gone objects are remembered: something that is written later may name one of them as its owner.
 const REMEMBERED: u64 = 16_384;
 
-/// So many more are forgotten in one go.
+/// So many more are pruned in one go.
 const FORGOTTEN: u64 = 256;
 
 /// What is kept between two looks.
@@ -42,12 +44,12 @@ struct Controllers {
     collected: Option<u64>,
     /// What is left to do of the garbage that was found.
     sweep: Sweep,
-    /// Objects that went since uids were forgotten last.
+    /// Objects that went since uids were pruned last.
     gone: u64,
     /// Events that are yet to be recorded, and the heads of the objects that they are about.
-    said: Vec<(Object, Said)>,
+    events: Vec<(Object, ControllerEvent)>,
     /// Boot time at which the first of them came up.
-    said_at: Duration,
+    first_event_at: Duration,
 }
 
 impl Controllers {
@@ -119,7 +121,7 @@ impl Objects {
                 changed = versions.changed() => if changed.is_err() { break },
             }
         }
-        self.tell(&controllers.said);
+        self.record(&controllers.events);
     }
 
     /// Works for a short time, so that the end of the agent waits for no more; the answer is when there is work again.
@@ -133,9 +135,9 @@ impl Objects {
         } else {
             Ok(false)
         };
-        let is_due = now >= controllers.said_at.saturating_add(EVENTS_WAIT);
-        if !controllers.said.is_empty() && (is_due || worked.is_err()) {
-            self.tell(&std::mem::take(&mut controllers.said));
+        let is_due = now >= controllers.first_event_at.saturating_add(EVENTS_WAIT);
+        if !controllers.events.is_empty() && (is_due || worked.is_err()) {
+            self.record(&std::mem::take(&mut controllers.events));
         }
         if worked? {
             return Ok(Some(Duration::ZERO));
@@ -153,12 +155,12 @@ impl Objects {
                 return Ok(Some(Duration::ZERO));
             }
         }
-        let told =
-            (!controllers.said.is_empty()).then(|| controllers.said_at.saturating_add(EVENTS_WAIT));
+        let events_due = (!controllers.events.is_empty())
+            .then(|| controllers.first_event_at.saturating_add(EVENTS_WAIT));
         let due = [
             controllers.sets.next_due(),
             controllers.machines.next_due(),
-            told,
+            events_due,
         ];
         let due = due.into_iter().flatten().min();
         Ok(due.map(|due| due.saturating_sub(now)))
@@ -169,13 +171,13 @@ impl Objects {
         let Controllers {
             sets,
             machines,
-            said,
-            said_at,
+            events,
+            first_event_at,
             ..
         } = controllers;
-        let mut say = |object: &Object, words: Said| {
-            if said.is_empty() {
-                *said_at = now;
+        let mut report = |object: &Object, event: ControllerEvent| {
+            if events.is_empty() {
+                *first_event_at = now;
             }
             let head = Object {
                 api_version: object.api_version.clone(),
@@ -183,7 +185,7 @@ impl Objects {
                 metadata: object.metadata.clone(),
                 ..Object::default()
             };
-            said.push((head, words));
+            events.push((head, event));
         };
         let begun = Instant::now();
         let mut has_worked = false;
@@ -194,8 +196,8 @@ impl Objects {
                 elapsed: now,
                 date: today.0.div_euclid(1000),
             };
-            let of_sets = sets.work(self, (now, &date), &mut say)?;
-            if !machines.work(self, moment, &mut say)? && !of_sets {
+            let of_sets = sets.work(self, (now, &date), &mut report)?;
+            if !machines.work(self, moment, &mut report)? && !of_sets {
                 return Ok(has_worked);
             }
             has_worked = true;
@@ -205,13 +207,13 @@ impl Objects {
         }
     }
 
-    fn tell(&self, said: &[(Object, Said)]) {
-        if said.is_empty() {
+    fn record(&self, events: &[(Object, ControllerEvent)]) {
+        if events.is_empty() {
             return;
         }
         let node_name = self.node.name.clone();
         let written = self.store.write(|transaction| {
-            for (object, said) in said {
+            for (object, event) in events {
                 let about = About {
                     api_version: &object.api_version,
                     kind: &object.kind,
@@ -220,10 +222,10 @@ impl Objects {
                     uid: &object.metadata.uid,
                     node_name: &node_name,
                 };
-                let event = if said.is_warning {
-                    events::warning(said.reason, said.message.as_str())
+                let event = if event.is_warning {
+                    events::warning(event.reason, event.message.as_str())
                 } else {
-                    events::normal(said.reason, said.message.as_str())
+                    events::normal(event.reason, event.message.as_str())
                 };
                 self.store
                     .record_events_about(transaction, &about, &[event], clock::now())?;
@@ -250,7 +252,7 @@ impl Objects {
         if !self.may_have_garbage(*collected, gone)? {
             *collected = Some(version);
             if *gone >= FORGOTTEN {
-                self.forget(gone)?;
+                self.prune_deleted(gone)?;
             }
             return Ok(false);
         }
@@ -272,7 +274,7 @@ impl Objects {
         *collected = Some(version);
         let remembered = u64::try_from(everything.gone.len()).unwrap_or(u64::MAX);
         if remembered >= REMEMBERED + FORGOTTEN {
-            self.forget(gone)?;
+            self.prune_deleted(gone)?;
         }
         Ok(false)
     }
@@ -318,13 +320,13 @@ impl Objects {
         }
     }
 
-    /// Forgets the objects that went before many others.
-    fn forget(&self, gone: &mut u64) -> Result<(), StoreError> {
-        let forgotten = self.store.write(|transaction| {
-            let forgotten = transaction.forget_gone(REMEMBERED);
-            forgotten.map_err(WriteError::from)
+    /// Removes the uids of objects that were deleted before many others.
+    fn prune_deleted(&self, gone: &mut u64) -> Result<(), StoreError> {
+        let pruned = self.store.write(|transaction| {
+            let pruned = transaction.prune_deleted_uids(REMEMBERED);
+            pruned.map_err(WriteError::from)
         });
-        forgotten.map_err(|error| unknown(error.into()))?;
+        pruned.map_err(|error| unknown(error.into()))?;
         *gone = 0;
         Ok(())
     }

@@ -123,7 +123,7 @@ impl ObjectStore for Objects {
                 break;
             }
         }
-        Ok(recent.tell(version))
+        Ok(recent.after(version))
     }
 
     fn create(&self, object: &Object) -> Result<Object, StoreError> {

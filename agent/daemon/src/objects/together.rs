@@ -21,7 +21,7 @@ use crate::{clock, owner};
 
 /// One of the writes of an agent on its own account that are carried out together.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum ObjectWrite {
     Create(Object),
     Replace {
         present: Box<Object>,
@@ -35,11 +35,11 @@ impl Objects {
     /// meanwhile.
     pub(crate) fn change_together(
         &self,
-        wishes: Vec<Wish>,
+        writes: Vec<ObjectWrite>,
         note: impl FnOnce(&mut Transaction<'_>) -> Result<(), WriteError>,
     ) -> Result<(), ApiError> {
-        let wishes = wishes.into_iter();
-        let decided = wishes.map(|wish| self.decided(wish));
+        let writes = writes.into_iter();
+        let decided = writes.map(|write| self.decided(write));
         let decided = decided.collect::<Result<Vec<_>, _>>()?;
         let written = self.store.write(|transaction| {
             for (kind, id, mut written) in decided {
@@ -57,21 +57,25 @@ impl Objects {
     }
 
     /// What a write comes to.
-    fn decided(&self, wish: Wish) -> Result<(&'static ObjectKind, ObjectId, Written), ApiError> {
-        let (Wish::Create(object) | Wish::Replace { wanted: object, .. } | Wish::Remove(object)) =
-            &wish;
+    fn decided(
+        &self,
+        write: ObjectWrite,
+    ) -> Result<(&'static ObjectKind, ObjectId, Written), ApiError> {
+        let (ObjectWrite::Create(object)
+        | ObjectWrite::Replace { wanted: object, .. }
+        | ObjectWrite::Remove(object)) = &write;
         let (kind, id) = (kind_of(&object.kind)?, object.id());
         let refused = |error| refused(kind, &id.name, error);
-        let written = match wish {
-            Wish::Create(object) => {
+        let written = match write {
+            ObjectWrite::Create(object) => {
                 let object = self.new_object(kind, object)?;
                 self.admitted(kind, object)?.written
             }
-            Wish::Replace { present, wanted } => {
+            ObjectWrite::Replace { present, wanted } => {
                 let written = update(kind, &present, wanted, Part::Main);
                 written.map_err(refused)?
             }
-            Wish::Remove(object) => {
+            ObjectWrite::Remove(object) => {
                 let any = Preconditions::default();
                 let how = (&any, Propagation::Background);
                 let written = delete(kind, &object, how, &clock::rfc3339(clock::now()));

@@ -385,10 +385,10 @@ impl Objects {
             }
             if by.dry_run {
                 self.check_storable(kind, (row.as_ref(), extent), &decision.written)?;
-                return Ok(told(decision, present));
+                return Ok(written(decision, present));
             }
             if matches!(decision.written, Written::Unchanged) {
-                return Ok(told(decision, present));
+                return Ok(written(decision, present));
             }
             let mut inputs = std::mem::take(&mut decision.inputs);
             let companions = match (&present, &mut decision.written) {
@@ -459,7 +459,7 @@ impl Objects {
         for companion in &wanted.companions {
             self.store_companion(transaction, companion)?;
         }
-        let written = told(decision, present);
+        let written = written(decision, present);
         if written.created && !wanted.idempotency_key.is_empty() {
             let uid = &written.object.metadata.uid;
             transaction.put_idempotency_key(&wanted.idempotency_key, uid)?;
@@ -513,8 +513,8 @@ fn is_judged_anew(kind: &ObjectKind, present: &Object, changed: &Object) -> bool
     matches!(kind.writer, Writer::Guests) || present.content != changed.content
 }
 
-/// What a caller hears of a decision.
-fn told(decision: Decision, present: Option<Object>) -> ObjectWritten {
+/// What is returned to the caller of a write.
+fn written(decision: Decision, present: Option<Object>) -> ObjectWritten {
     let (object, changed, gone) = match decision.written {
         Written::Unchanged => (present.unwrap_or_default(), false, false),
         Written::Changed(object) => (object, true, false),

@@ -1,7 +1,7 @@
-//! What a guest told of itself, where KubeVirt shows it.
+//! What a guest reported of itself, where KubeVirt shows it.
 
 use agent_domain::{PodBinding, Vmi};
-use agent_plan::{GuestInterface, GuestOs, GuestTold};
+use agent_plan::{GuestAgentReport, GuestInterface, GuestOs};
 use proto_node::vmi::{GuestOsInfo, InterfaceStatus, VirtualMachineInstanceStatus};
 
 /// KubeVirt's words for where an interface is known from.
@@ -9,32 +9,32 @@ const SPEC: &str = "domain";
 const AGENT: &str = "guest-agent";
 const SPEC_AND_AGENT: &str = "domain, guest-agent";
 
-/// Adds what the guest told to what the node knows.
+/// Adds what the guest reported to what the node knows.
 ///
 /// As under KubeVirt, the addresses of an interface with `masquerade` are those of the pod network alone. Those of a bridged one
 /// are followed by what the guest says, so that `ipAddress` stays the one that the node gave it.
-pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, guest: &GuestTold) {
+pub(super) fn add(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, guest: &GuestAgentReport) {
     status.guest_os_info = guest.os.as_ref().map(os);
-    for told in &guest.interfaces {
+    for reported in &guest.interfaces {
         // The first of that address: what is built upon an interface in the guest, such as a VLAN, shares it.
         let is_meant = |known: &&mut InterfaceStatus| {
-            !told.mac.is_empty() && known.mac == told.mac && known.interface_name.is_empty()
+            !reported.mac.is_empty() && known.mac == reported.mac && known.interface_name.is_empty()
         };
         let known = status.interfaces.iter_mut().find(is_meant);
         if let Some(known) = known {
             if !is_masqueraded(vmi, &known.name) {
-                add_addresses(known, told);
+                add_addresses(known, reported);
             }
-            known.interface_name.clone_from(&told.name);
+            known.interface_name.clone_from(&reported.name);
             known.info_source = known.info_source.replacen(SPEC, SPEC_AND_AGENT, 1);
         } else {
             let mut own = InterfaceStatus {
-                mac: told.mac.clone(),
-                interface_name: told.name.clone(),
+                mac: reported.mac.clone(),
+                interface_name: reported.name.clone(),
                 info_source: AGENT.to_owned(),
                 ..InterfaceStatus::default()
             };
-            add_addresses(&mut own, told);
+            add_addresses(&mut own, reported);
             status.interfaces.push(own);
         }
     }
@@ -48,8 +48,8 @@ fn is_masqueraded(vmi: &Vmi, name: &str) -> bool {
     })
 }
 
-fn add_addresses(status: &mut InterfaceStatus, told: &GuestInterface) {
-    for address in told.addresses.iter().map(ToString::to_string) {
+fn add_addresses(status: &mut InterfaceStatus, reported: &GuestInterface) {
+    for address in reported.addresses.iter().map(ToString::to_string) {
         if !status.ip_addresses.contains(&address) {
             status.ip_addresses.push(address);
         }
@@ -108,7 +108,7 @@ mod tests {
         Vmi::restore(from_json(manifest).unwrap()).unwrap().vmi
     }
 
-    fn told(name: &str, mac: &str, addresses: &[&str]) -> GuestInterface {
+    fn interface(name: &str, mac: &str, addresses: &[&str]) -> GuestInterface {
         GuestInterface {
             name: name.to_owned(),
             mac: mac.to_owned(),
@@ -132,7 +132,7 @@ mod tests {
         record
     }
 
-    /// The status's interfaces as lines, of a guest that runs and has told this.
+    /// The status's interfaces as lines, of a guest that runs and has reported this.
     fn shown(binding: &str, interfaces: Vec<GuestInterface>) -> Vec<String> {
         let mut record = running();
         record.report.links_down = Some([String::from("lan")].into());
@@ -140,7 +140,7 @@ mod tests {
         record.report.seen = [String::from("default"), String::from("lan")]
             .map(|name| (name, seen.to_vec()))
             .into();
-        record.report.guest = Some(GuestTold {
+        record.report.guest = Some(GuestAgentReport {
             answers: true,
             os: None,
             interfaces,
@@ -172,11 +172,11 @@ mod tests {
     #[test]
     fn a_masqueraded_guest_is_shown_where_others_reach_it() {
         let guest = vec![
-            told("docker0", "02:00:00:00:00:09", &["172.17.0.1"]),
-            told("enp1s0", "02:00:00:00:00:01", &["10.0.2.2", "fd10:0:2::2"]),
-            told("enp2s0", "02:00:00:00:00:02", &["10.77.0.2"]),
-            told("tun0", "", &["10.8.0.1"]),
-            told("enp1s0.5", "02:00:00:00:00:01", &["10.5.0.2"]),
+            interface("docker0", "02:00:00:00:00:09", &["172.17.0.1"]),
+            interface("enp1s0", "02:00:00:00:00:01", &["10.0.2.2", "fd10:0:2::2"]),
+            interface("enp2s0", "02:00:00:00:00:02", &["10.77.0.2"]),
+            interface("tun0", "", &["10.8.0.1"]),
+            interface("enp1s0.5", "02:00:00:00:00:01", &["10.5.0.2"]),
         ];
         assert_eq!(
             shown("masquerade", guest),
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_bridged_guest_keeps_its_own_addresses_behind_that_of_the_pool() {
         let addresses = ["10.213.0.7", "10.9.9.9", "fe80::1"];
-        let guest = vec![told("enp1s0", "02:00:00:00:00:01", &addresses)];
+        let guest = vec![interface("enp1s0", "02:00:00:00:00:01", &addresses)];
         assert_eq!(
             shown("bridge", guest),
             [

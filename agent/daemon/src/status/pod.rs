@@ -7,7 +7,7 @@ use agent_plan::{Phase, Record};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
 /// Shows the guest's addresses of the pod network: others reach it there, whatever it says of itself.
-pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
+pub(super) fn add(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
     let is_used = record.phase() >= Phase::Scheduled;
     let Some(address) = record.allocations.pod.filter(|_| is_used) else {
         return;

@@ -1,4 +1,4 @@
-//! Addresses that the node has seen a guest with, where KubeVirt shows those that its agent tells.
+//! Addresses that the node has seen a guest with, where KubeVirt shows those that its agent reports.
 
 use agent_domain::{Attachment, Vmi};
 use agent_plan::Record;
@@ -7,9 +7,9 @@ use proto_node::vmi::VirtualMachineInstanceStatus;
 /// Our word beside KubeVirt's for where an interface is known from.
 const NEIGHBOURS: &str = "neighbour-table";
 
-/// Shows them on interfaces of networks of the configuration whose addresses the guest's agent does not tell: it knows better, as
+/// Shows them on interfaces of networks of the configuration whose addresses the guest's agent does not report: it knows better, as
 /// the neighbour table keeps addresses that the guest no longer has.
-pub(super) fn tell(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
+pub(super) fn add(status: &mut VirtualMachineInstanceStatus, vmi: &Vmi, record: &Record) {
     // Interfaces that the spec does not have come after those that it has.
     for (interface, shown) in vmi.interfaces.iter().zip(&mut status.interfaces) {
         let seen = record.report.seen.get(interface.name.as_str());

@@ -1,4 +1,4 @@
-//! The wish for a VMI, from its arrival until the VMI is on disk: the root of a trace, or the child of the caller's.
+//! The request for a VMI, from its arrival until the VMI is on disk: the root of a trace, or the child of the caller's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::moment::{Calendar, Moment};
 use super::piece::{Piece, fail, within};
 use super::pipeline::Pipeline;
 
-/// One wish. Without a collector it is nothing.
+/// One request. Without a collector it is nothing.
 pub(crate) struct Call(Option<Box<Open>>);
 
 struct Open {
@@ -32,7 +32,7 @@ struct Open {
 }
 
 impl Call {
-    /// A wish that arrives now.
+    /// A request that arrives now.
     pub(crate) fn begin(pipeline: Option<Arc<Pipeline>>, apply: &Apply) -> Self {
         Self(pipeline.map(|pipeline| {
             Box::new(Open {
@@ -79,7 +79,7 @@ impl Call {
     pub(crate) fn end(self, answer: &Result<Applied, ApiError>) {
         let Some(mut open) = self.0 else { return };
         let span = open.span.take();
-        // What looks at its wishes again and again has nothing to tell of most of them.
+        // Sources that look at their objects again and again record no span for most of them.
         let span = span.or_else(|| (open.by == Owner::GrpcCaller).then(|| open.start()));
         let Some(mut span) = span else { return };
         match answer {

@@ -56,16 +56,16 @@ pub(super) struct Sender<E> {
     /// Of the collector, for the log.
     pub(super) endpoint: String,
     pub(super) spans: mpsc::Receiver<SpanData>,
-    /// Told when only what waits is to be sent.
+    /// Notified when only what waits is to be sent.
     pub(super) closing: Arc<Notify>,
     pub(super) counts: SpanCounts,
     pub(super) trouble: Trouble,
 }
 
-/// What was said of the collector last. A state is worth a line of the log when it changes.
+/// What was logged of the collector last. A state is worth a line of the log when it changes.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    is_told: bool,
+    is_logged: bool,
     without_place: u64,
 }
 
@@ -116,9 +116,9 @@ impl<E: SpanExporter> Sender<E> {
             Some(_) => self.counts.export_failed(count),
         }
         let without_place = self.counts.without_place();
-        let told = self.trouble.next(failed, without_place);
+        let change = self.trouble.next(failed, without_place);
         let endpoint = &self.endpoint;
-        match told {
+        match change {
             Some(ExportChange::Trouble(why)) => warn!(
                 endpoint,
                 "spans are dropped: {why}; kvmlet_trace_spans_dropped_total counts them"
@@ -143,8 +143,8 @@ impl Trouble {
         let why = failed.or_else(|| {
             is_full.then(|| format!("the collector is too slow, and {QUEUE} spans wait already"))
         });
-        let was_told = std::mem::replace(&mut self.is_told, why.is_some());
-        match (was_told, why) {
+        let was_logged = std::mem::replace(&mut self.is_logged, why.is_some());
+        match (was_logged, why) {
             (false, Some(why)) => Some(ExportChange::Trouble(why)),
             (true, None) => Some(ExportChange::Better),
             _ => None,

@@ -14,7 +14,7 @@ pub(super) const GUEST: &str = "spec.domain.memory.guest";
 const MIN_MEMORY_BYTES: u64 = 1_000_000;
 
 /// Why a text is no amount.
-enum Wrong {
+enum AmountError {
     /// It is no quantity: where one must be, that was reported already.
     NoQuantity,
     Negative,
@@ -41,37 +41,37 @@ pub(super) fn judge_bytes(path: &str, text: &str, review: &mut Review<'_>) -> Op
     judged(read_bytes(text), path, text, review)
 }
 
-fn read_millis(text: &str) -> Result<u64, Wrong> {
-    not_negative(text)?.millis().ok_or(Wrong::NoQuantity)
+fn read_millis(text: &str) -> Result<u64, AmountError> {
+    not_negative(text)?.millis().ok_or(AmountError::NoQuantity)
 }
 
-fn read_bytes(text: &str) -> Result<u64, Wrong> {
-    let bytes = not_negative(text)?.units().ok_or(Wrong::NoQuantity)?;
+fn read_bytes(text: &str) -> Result<u64, AmountError> {
+    let bytes = not_negative(text)?.units().ok_or(AmountError::NoQuantity)?;
     if bytes < MIN_MEMORY_BYTES {
-        return Err(Wrong::Small);
+        return Err(AmountError::Small);
     }
     Ok(bytes)
 }
 
-fn not_negative(text: &str) -> Result<Quantity, Wrong> {
-    let quantity = Quantity::parse(text).ok_or(Wrong::NoQuantity)?;
+fn not_negative(text: &str) -> Result<Quantity, AmountError> {
+    let quantity = Quantity::parse(text).ok_or(AmountError::NoQuantity)?;
     if quantity.is_negative() {
-        return Err(Wrong::Negative);
+        return Err(AmountError::Negative);
     }
     Ok(quantity)
 }
 
 fn judged(
-    amount: Result<u64, Wrong>,
+    amount: Result<u64, AmountError>,
     path: &str,
     text: &str,
     review: &mut Review<'_>,
 ) -> Option<u64> {
     let least = match amount {
         Ok(amount) => return Some(amount),
-        Err(Wrong::NoQuantity) => return None,
-        Err(Wrong::Negative) => "0",
-        Err(Wrong::Small) => "1M",
+        Err(AmountError::NoQuantity) => return None,
+        Err(AmountError::Negative) => "0",
+        Err(AmountError::Small) => "1M",
     };
     let message = format!("{path} '{text}': must be greater than or equal to {least}.");
     // KubeVirt lets any `memory.guest` in, any limit that is not negative, and a request for nothing.

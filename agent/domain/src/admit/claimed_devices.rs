@@ -38,12 +38,12 @@ struct Devices<'a> {
 }
 
 /// Claims and requests that are in use: by which device.
-type Taken<'a> = BTreeMap<(&'a str, &'a str), String>;
+type UsedClaims<'a> = BTreeMap<(&'a str, &'a str), String>;
 
 /// Judges claims, and the devices and networks that are of them.
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
     claims(&spec.resource_claims, review);
-    let mut taken = Taken::new();
+    let mut taken = UsedClaims::new();
     let mut used = BTreeSet::new();
     for devices in lists(spec) {
         check_devices(&devices, &mut taken, &mut used, review);
@@ -137,7 +137,7 @@ fn lists(spec: &VirtualMachineInstanceSpec) -> Vec<Devices<'_>> {
 
 fn check_devices<'a>(
     all: &Devices<'a>,
-    taken: &mut Taken<'a>,
+    taken: &mut UsedClaims<'a>,
     used: &mut BTreeSet<&'a str>,
     review: &mut Review<'_>,
 ) {
@@ -186,7 +186,7 @@ fn check_request(path: &str, word: &str, (claim, request): (&str, &str), review:
 fn take<'a>(
     path: &str,
     (claim, request): (&'a str, &'a str),
-    taken: &mut Taken<'a>,
+    taken: &mut UsedClaims<'a>,
     review: &mut Review<'_>,
 ) {
     if claim.is_empty() || request.is_empty() {
@@ -204,7 +204,7 @@ fn take<'a>(
 
 fn networks<'a>(
     spec: &'a VirtualMachineInstanceSpec,
-    taken: &mut Taken<'a>,
+    taken: &mut UsedClaims<'a>,
     review: &mut Review<'_>,
 ) {
     let mut networks = spec.networks.iter();

@@ -16,7 +16,7 @@ const MAX_SEARCHES: usize = 6;
 const MAX_SEARCH_CHARS: usize = 256;
 const MAX_OPTIONS: usize = 64;
 
-/// Only the pod network tells a guest.
+/// Only the pod network sends them to a guest, by DHCP.
 const UNUSED: &str =
     "the pod network's DHCP server passes it on, and the guest has no interface there";
 

@@ -72,7 +72,7 @@ pub(super) fn downward_api(
     }
     let label = check_label(path, (&wire.volume_label, LABEL), review)?;
     let before = review.errors.len();
-    let mut taken = Taken::default();
+    let mut taken = UsedPaths::default();
     let mut files = Vec::new();
     for (index, field) in wire.fields.iter().enumerate() {
         files.extend(file(&format!("{list}[{index}]"), field, &mut taken, review));
@@ -84,7 +84,7 @@ pub(super) fn downward_api(
 fn file(
     path: &str,
     wire: &DownwardApiVolumeFile,
-    taken: &mut Taken,
+    taken: &mut UsedPaths,
     review: &mut Review<'_>,
 ) -> Option<MetadataFile> {
     let name = format!("{path}.path");
@@ -178,12 +178,12 @@ fn check_path(path: &str) -> Result<(), &'static str> {
 
 /// Paths that a volume has already.
 #[derive(Default)]
-struct Taken {
+struct UsedPaths {
     files: BTreeSet<String>,
     directories: BTreeSet<String>,
 }
 
-impl Taken {
+impl UsedPaths {
     /// Whether nothing is in the way of a file.
     fn take(&mut self, path: &str) -> bool {
         let above: Vec<String> = path

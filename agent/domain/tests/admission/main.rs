@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_domain::{
-    Admitted, Boot, DiskSource, FirmwareLacks, HugepageSize, ImageLocation, MemoryOptions,
+    Admitted, Boot, DiskSource, HugepageSize, ImageLocation, MemoryOptions, MissingFirmware,
     NodeCaps, PanicDevices, PathGrant, PathRules, PodPool, RebootPolicy, Vmi, WatchdogAction,
 };
 use proto_node::{Node, from_node, to_json};
@@ -50,7 +50,7 @@ fn caps() -> NodeCaps {
         }),
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         refuse_substitution: false,
-        firmware: FirmwareLacks::default(),
+        firmware: MissingFirmware::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_domain::{FirmwareLacks, NodeCaps, PathGrant, PathRules, PodPool};
+use agent_domain::{MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool};
 
 /// Eight CPUs, 16 GiB, the network `lan`, images below `/images`, and the pod network by IPv4.
 pub fn caps() -> NodeCaps {
@@ -26,6 +26,6 @@ pub fn caps() -> NodeCaps {
         }),
         labels: BTreeMap::new(),
         refuse_substitution: false,
-        firmware: FirmwareLacks::default(),
+        firmware: MissingFirmware::default(),
     }
 }

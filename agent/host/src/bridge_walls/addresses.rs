@@ -137,8 +137,8 @@ pub(super) fn learned(cards: &'static str) -> [Rule; 2] {
     ]
 }
 
-/// Has a transaction forget what is known of taps.
-pub(super) fn forget(
+/// Has a transaction remove the elements of taps.
+pub(super) fn remove(
     netfilter: &Netfilter,
     (batch, table): (&mut Batch, &str),
     goes: impl Fn(&str) -> bool,

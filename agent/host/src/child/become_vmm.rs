@@ -7,7 +7,7 @@
 //! stay what they are.
 //!
 //! It never goes on without its launcher, which the agent ends when a launch takes too long: until it
-//! asks whether to go on it dies with the launcher, and the launcher's end is an answer, too.
+//! asks for permission to continue it dies with the launcher, and the launcher's end is an answer, too.
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
@@ -37,10 +37,10 @@ pub(super) const SUBCOMMAND: &str = "become-vmm";
 /// Exit status when a user namespace was wanted and is not to be had.
 pub(super) const NO_USER_NAMESPACE: u8 = 3;
 
-/// Asks the launcher whether to go on. Who asks for it is in a user namespace that nobody is in yet.
-pub(super) const MAY_I: u8 = b'?';
-/// The answer: go on, and you are who you ought to be.
-pub(crate) const GO_ON: u8 = b'y';
+/// Asks the launcher for permission to continue, from within the new user namespace, which has no mapped ids yet.
+pub(super) const ASK_TO_CONTINUE: u8 = b'?';
+/// The answer: the ids are mapped, continue.
+pub(crate) const CONTINUE: u8 = b'y';
 
 /// The VMM leaves the standard streams alone: its socket is the first after them or later.
 const AFTER_STANDARD_STREAMS: i32 = 3;
@@ -112,9 +112,9 @@ fn launch(
     // After the users, so that the network is theirs: whoever made them may do there what it may not do on the
     // host, such as open the raw sockets by which routers are advertised. The VMM keeps no such right.
     if agent.is_root() {
-        enter_or_say(CloneFlags::CLONE_NEWNET, "network")?;
+        enter_or_log(CloneFlags::CLONE_NEWNET, "network")?;
     }
-    ask(UnixStream::from(starter), with_users)?;
+    wait_for_permission(UnixStream::from(starter), with_users)?;
     become_user(arguments.user, arguments.user)?;
     set_no_new_privs()?;
     Ok(become_program(&program, control, agent)?)
@@ -136,12 +136,12 @@ fn become_program(
     Ok(fexecve(program, &command_line, &environment)?)
 }
 
-/// Waits for the launcher's word. From here on the launcher may end before this process does.
-fn ask(mut launcher: UnixStream, with_users: bool) -> Result<(), Failed> {
+/// Waits until the launcher permits it to continue. From here on the launcher may end before this process does.
+fn wait_for_permission(mut launcher: UnixStream, with_users: bool) -> Result<(), Failed> {
     set_pdeathsig(None)?;
-    launcher.write_all(&[MAY_I])?;
+    launcher.write_all(&[ASK_TO_CONTINUE])?;
     let mut answer = [0];
-    if launcher.read(&mut answer)? == 1 && answer == [GO_ON] {
+    if launcher.read(&mut answer)? == 1 && answer == [CONTINUE] {
         Ok(())
     } else if with_users {
         Err(Failed::NoUsers)
@@ -152,8 +152,8 @@ fn ask(mut launcher: UnixStream, with_users: bool) -> Result<(), Failed> {
 
 /// Namespaces of its own and an empty, read-only root, where the host allows it.
 fn isolate(root: &Path) -> io::Result<()> {
-    enter_or_say(CloneFlags::CLONE_NEWIPC, "IPC")?;
-    enter_or_say(CloneFlags::CLONE_NEWUTS, "host name")?;
+    enter_or_log(CloneFlags::CLONE_NEWIPC, "IPC")?;
+    enter_or_log(CloneFlags::CLONE_NEWUTS, "host name")?;
     if !enter_namespaces(CloneFlags::CLONE_NEWNS)? {
         writeln!(
             io::stderr(),
@@ -189,7 +189,7 @@ fn isolate(root: &Path) -> io::Result<()> {
 }
 
 /// Enters a new namespace, or writes to the log that the host allows none.
-fn enter_or_say(namespace: CloneFlags, what: &str) -> io::Result<()> {
+fn enter_or_log(namespace: CloneFlags, what: &str) -> io::Result<()> {
     if enter_namespaces(namespace)? {
         return Ok(());
     }

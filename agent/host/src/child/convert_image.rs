@@ -94,7 +94,7 @@ pub(super) fn serve() -> io::Result<()> {
         })
         .collect();
     let done = carry_out(layers, output, &request.limits, &mut socket);
-    tell(&mut socket, &done.unwrap_or_else(|error| refused(&error)))
+    send_reply(&mut socket, &done.unwrap_or_else(|error| refused(&error)))
 }
 
 fn carry_out(
@@ -117,7 +117,7 @@ fn carry_out(
         if reported_at.elapsed() >= PROGRESS_EVERY {
             reported_at = Instant::now();
             // When nobody listens any more, this process ends by itself.
-            drop(tell(socket, &Reply::Progress(done, total)));
+            drop(send_reply(socket, &Reply::Progress(done, total)));
         }
     };
     convert(layers, &mut output, limits, &mut progress).map(Reply::Converted)
@@ -137,7 +137,7 @@ fn refused(error: &DiskError) -> Reply {
     }
 }
 
-fn tell(socket: &mut File, reply: &Reply) -> io::Result<()> {
+fn send_reply(socket: &mut File, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     socket.write_all(&line)

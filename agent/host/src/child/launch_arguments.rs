@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What the agent tells the helper.
+/// What the agent passes to the helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaunchArguments {
     /// The VMM's program.

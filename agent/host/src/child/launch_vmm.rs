@@ -1,7 +1,7 @@
-//! `kvmlet launch-vmm`: starts a VMM that is nobody's child, says its process id and ends.
+//! `kvmlet launch-vmm`: starts a VMM that is nobody's child, sends its process id to the agent and exits.
 //!
 //! Standard input is the listening control socket and standard error takes the VMM's log: both go on
-//! to the VMM. Standard output is a socket to the agent, which says when this process may go on, and gets one message: the VMM's
+//! to the VMM. Standard output is a socket to the agent, which permits this process to continue and gets one message: the VMM's
 //! process id as the agent sees it, and a descriptor of the process (pidfd), because a number alone may be another
 //! process's by the time it is read. Both ends of that socket are one build of one program, by `/proc/self/exe`, also while a
 //! package is upgraded. As root the VMM is the first process of a pid namespace, and its user namespace is mapped from here, because
@@ -20,7 +20,7 @@ use nix::unistd::{dup, geteuid};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::become_vmm::{self, GO_ON, MAY_I};
+use super::become_vmm::{self, ASK_TO_CONTINUE, CONTINUE};
 use super::launch_arguments::LaunchArguments;
 use agent_confined::{enter_namespaces, receive_with, send_with};
 
@@ -46,8 +46,8 @@ pub(super) fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         ));
         return ExitCode::from(2);
     };
-    match wait_for_word().and_then(|()| launch(&parsed)) {
-        Ok(vmm) => match vmm.tell(&io::stdout()) {
+    match wait_for_permission().and_then(|()| launch(&parsed)) {
+        Ok(vmm) => match vmm.send(&io::stdout()) {
             Ok(()) => ExitCode::SUCCESS,
             // The agent is gone. The next one finds the VMM by its control socket.
             Err(_) => ExitCode::FAILURE,
@@ -82,7 +82,7 @@ impl Launched {
     }
 
     /// Sends it in one message.
-    fn tell(&self, socket: &impl AsFd) -> io::Result<()> {
+    fn send(&self, socket: &impl AsFd) -> io::Result<()> {
         let text = self.pid.to_string();
         send_with(
             socket,
@@ -93,7 +93,7 @@ impl Launched {
     }
 
     /// Receives what the launcher sent; it has ended. `None` when that was something else, or nothing.
-    pub(crate) fn hear(socket: &UnixStream) -> io::Result<Option<Self>> {
+    pub(crate) fn receive(socket: &UnixStream) -> io::Result<Option<Self>> {
         let mut text = [0; MAX_MESSAGE_BYTES];
         let (bytes, mut descriptors) = match receive_with(socket, &mut text, RecvFlags::DONTWAIT) {
             Ok(received) => received,
@@ -110,12 +110,12 @@ impl Launched {
     }
 }
 
-/// Waits until the agent has moved this process to where guests live. An agent that dies before it says so closes the
+/// Waits until the agent has moved this process to the cgroup of guests. An agent that dies before it allows that closes the
 /// socket: then nothing is started here, and the next agent starts anew.
-fn wait_for_word() -> io::Result<()> {
+fn wait_for_permission() -> io::Result<()> {
     let mut socket = UnixStream::from(dup(io::stdout())?);
-    let mut word = [0];
-    if socket.read(&mut word)? == 1 && word == [GO_ON] {
+    let mut answer = [0];
+    if socket.read(&mut answer)? == 1 && answer == [CONTINUE] {
         return Ok(());
     }
     Err(io::Error::other("the agent is gone"))
@@ -175,9 +175,9 @@ fn map_ids_and_release(
     let vmm = Launched::of(&child)?;
     let pid = vmm.pid;
     let mut asked = [0];
-    let is_there = socket.read(&mut asked)? == 1 && asked == [MAY_I];
+    let is_there = socket.read(&mut asked)? == 1 && asked == [ASK_TO_CONTINUE];
     if is_there && mapped.is_none_or(|user| write_maps(pid, user).is_ok()) {
-        socket.write_all(&[GO_ON])?;
+        socket.write_all(&[CONTINUE])?;
         return Ok(Some(vmm));
     }
     drop(socket);
@@ -231,20 +231,20 @@ mod tests {
     #[test]
     fn an_answer_is_a_number_with_a_descriptor_and_a_number_alone_is_nothing() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        assert!(Launched::hear(&ours).unwrap().is_none());
+        assert!(Launched::receive(&ours).unwrap().is_none());
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        Launched::of(&child).unwrap().tell(&theirs).unwrap();
-        let heard = Launched::hear(&ours).unwrap().unwrap();
-        assert_eq!(heard.pid, child.id());
-        assert!(crate::process::is_running(&heard.pidfd).unwrap());
+        Launched::of(&child).unwrap().send(&theirs).unwrap();
+        let launched = Launched::receive(&ours).unwrap().unwrap();
+        assert_eq!(launched.pid, child.id());
+        assert!(crate::process::is_running(&launched.pidfd).unwrap());
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!crate::process::is_running(&heard.pidfd).unwrap());
+        assert!(!crate::process::is_running(&launched.pidfd).unwrap());
         // Of a process that lives, too.
         writeln!(theirs, "{}", std::process::id()).unwrap();
-        assert!(Launched::hear(&ours).unwrap().is_none());
+        assert!(Launched::receive(&ours).unwrap().is_none());
         drop(theirs);
-        assert!(Launched::hear(&ours).unwrap().is_none());
+        assert!(Launched::receive(&ours).unwrap().is_none());
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(super) fn serve() -> io::Result<()> {
                 is_denied: matches!(error, PullError::Denied(_)),
             },
         };
-        agent.say(&last).await
+        agent.notify(&last).await
     })
 }
 
@@ -85,7 +85,7 @@ async fn pull(agent: &Agent, request: &Request) -> Result<Ask, PullError> {
     let of = blob::total(&manifest.blobs);
     let total = Ask::Progress { bytes: 0, of };
     let failed = PullError::io("the size cannot be reported");
-    agent.say(&total).await.map_err(failed)?;
+    agent.notify(&total).await.map_err(failed)?;
     agent.wants(&manifest.digest).await?;
     blob::fetch_all(&client, request, &manifest.blobs).await?;
     let defaults = manifest::defaults(&client, request, &manifest).await?;

@@ -112,7 +112,7 @@ struct Counter {
     /// How far each was read.
     furthest: RefCell<Vec<u64>>,
     done: Cell<u64>,
-    told: Cell<u64>,
+    reported: Cell<u64>,
 }
 
 impl Counter {
@@ -121,7 +121,7 @@ impl Counter {
             total: sizes.iter().copied().fold(0, u64::saturating_add),
             furthest: RefCell::new(vec![0; sizes.len()]),
             done: Cell::new(0),
-            told: Cell::new(0),
+            reported: Cell::new(0),
         }
     }
 
@@ -133,8 +133,8 @@ impl Counter {
         *before = at;
         let done = self.done.get().saturating_add(more);
         self.done.set(done);
-        (done - self.told.get() >= PROGRESS_EVERY).then(|| {
-            self.told.set(done);
+        (done - self.reported.get() >= PROGRESS_EVERY).then(|| {
+            self.reported.set(done);
             (done, self.total)
         })
     }

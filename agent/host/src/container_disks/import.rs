@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::collect::Collector;
 use super::local::{LIMITS, LocalImage};
-use super::progress::{ImportStage, Teller};
+use super::progress::{ImportStage, ProgressReporter};
 use super::turns::MakingTurns;
 use crate::disk_images::{
     ConvertBounds, DiskImage, DiskImageError, Draft, convert_images_elsewhere,
@@ -106,7 +106,7 @@ impl Importer {
         source: Source,
         path: Option<PathBuf>,
         is_kept: &(dyn Fn(&str) -> bool + Send + Sync),
-        progress: &Teller,
+        progress: &ProgressReporter,
         unwanted: impl Future<Output = ()>,
     ) -> Result<Imported, String> {
         self.collect().await?;
@@ -125,9 +125,9 @@ impl Importer {
                 }
             }
             Source::Registry(pull) => {
-                let tell = |bytes, of| {
+                let report = |bytes, of| {
                     layer_bytes.store(of, Ordering::Relaxed);
-                    progress.tell(ImportStage::Pulling, bytes, of);
+                    progress.report(ImportStage::Pulling, bytes, of);
                 };
                 let order = PullOrder {
                     namespace: &pull.namespace,
@@ -138,7 +138,7 @@ impl Importer {
                     reclaimer: &self.space_reclaimer(),
                 };
                 let pulled = tokio::select! {
-                    pulled = self.puller.pull(&order, is_kept, &tell) => pulled,
+                    pulled = self.puller.pull(&order, is_kept, &report) => pulled,
                     () = unwanted => return Err(String::from("nobody waits for it any more")),
                 };
                 match pulled.map_err(|error| chain(&error))? {
@@ -178,7 +178,7 @@ impl Importer {
         &self,
         opened: OpenedLayers,
         path: Option<PathBuf>,
-        progress: &Teller,
+        progress: &ProgressReporter,
     ) -> Result<String, String> {
         let digest = opened.manifest.digest();
         let key = key(&digest, path.as_deref());
@@ -186,7 +186,7 @@ impl Importer {
         let _turn = self.turns.take(&key).await;
         // All that was pulled has the digests that the manifest gives.
         if opened.are_ours && place.exists() {
-            self.puller.forget(&opened.manifest);
+            self.puller.remove_layers(&opened.manifest);
             return Ok(digest);
         }
         self.collect().await?;
@@ -217,12 +217,12 @@ impl Importer {
             let needed = packed.saturating_add(taken.bytes);
             // An attempt that fails begins anew then, but it fails less often.
             if are_ours && self.reclaim_space(0).await?.available_bytes() < needed {
-                self.puller.forget(&manifest);
+                self.puller.remove_layers(&manifest);
             }
             self.convert(&digest, draft, place, progress).await?;
         }
         if are_ours {
-            self.puller.forget(&manifest);
+            self.puller.remove_layers(&manifest);
         }
         tracing::info!(digest, "the disk of an image was made");
         Ok(digest)
@@ -234,23 +234,23 @@ impl Importer {
         digest: &str,
         draft: Draft,
         place: PathBuf,
-        progress: &Teller,
+        progress: &ProgressReporter,
     ) -> Result<(), String> {
-        progress.tell(ImportStage::Converting, 0, 0);
+        progress.report(ImportStage::Converting, 0, 0);
         let name = format!("the disk of {digest}");
         let space = self.reclaim_space(0).await?;
         let memory = helpers::CONVERT_IMAGE.granted(None).await;
         let memory = memory.map_err(|error| error.to_string())?;
         let (sandbox, runtime) = (Arc::clone(&self.sandbox), Handle::current());
         let progress = progress.clone();
-        let mut tell = move |done, of| progress.tell(ImportStage::Converting, done, of);
+        let mut report = move |done, of| progress.report(ImportStage::Converting, done, of);
         let converted = on_thread(move || {
             let mut scope: Option<Scope> = None;
             let mut move_to = |pid| {
                 scope = Some(runtime.block_on(memory.scope(&sandbox, pid))?);
                 Ok(())
             };
-            let converted = convert(&name, (&draft, &place), space, &mut tell, &mut move_to);
+            let converted = convert(&name, (&draft, &place), space, &mut report, &mut move_to);
             // The child was waited for, or could not be started.
             drop(memory);
             (converted, scope)
@@ -304,9 +304,9 @@ impl Importer {
         path: Option<PathBuf>,
         place: &Path,
         space: FreeSpace,
-        progress: &Teller,
+        progress: &ProgressReporter,
     ) -> Result<(Draft, TakenFile), KernelError> {
-        progress.tell(ImportStage::Unpacking, 0, 0);
+        progress.report(ImportStage::Unpacking, 0, 0);
         let file = match path {
             Some(path) => ImageFile::At(path),
             None => ImageFile::OnlyOneIn(DISK_DIRECTORY.into()),
@@ -323,7 +323,7 @@ impl Importer {
             longest: LONGEST,
             reserve_bytes: space.reserve_bytes,
             sandbox: Some(&self.sandbox),
-            progress: &|done, of| progress.tell(ImportStage::Unpacking, done, of),
+            progress: &|done, of| progress.report(ImportStage::Unpacking, done, of),
         };
         let memory = helpers::READ_LAYERS.granted(None).await?;
         let files = (&opened.files[..], draft.file());

@@ -1,4 +1,4 @@
-//! How far an import is.
+//! Progress of an import.
 
 use tokio::sync::watch;
 
@@ -28,7 +28,7 @@ impl ImportStage {
     }
 }
 
-/// How far an import is.
+/// Progress of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImportProgress {
     /// What the bytes below are of.
@@ -40,29 +40,29 @@ pub struct ImportProgress {
 }
 
 impl ImportProgress {
-    /// Tells an operation that waits for an image.
-    pub(super) fn tell(self, work: &Work, image: &str) {
+    /// Sets it as the progress of an operation that waits for an image.
+    pub(super) fn report(self, work: &Work, image: &str) {
         let word = self.stage.word();
         let what = format!("{word} image {image:?}");
-        work.tell(word, &what, (self.done_bytes, self.total_bytes));
+        work.set_progress(word, &what, (self.done_bytes, self.total_bytes));
     }
 }
 
-/// By which an import tells how far it is.
+/// By which an import reports its progress.
 #[derive(Clone, Debug)]
-pub(super) struct Teller(watch::Sender<ImportProgress>);
+pub(super) struct ProgressReporter(watch::Sender<ImportProgress>);
 
-impl Teller {
-    /// For an import that begins with this stage, and where it is heard.
+impl ProgressReporter {
+    /// For an import that begins with this stage, and the receiver of its progress.
     pub(super) fn new(stage: ImportStage) -> (Self, watch::Receiver<ImportProgress>) {
-        let (heard, progress) = watch::channel(ImportProgress {
+        let (sender, progress) = watch::channel(ImportProgress {
             stage,
             ..ImportProgress::default()
         });
-        (Self(heard), progress)
+        (Self(sender), progress)
     }
 
-    pub(super) fn tell(&self, stage: ImportStage, done_bytes: u64, total_bytes: u64) {
+    pub(super) fn report(&self, stage: ImportStage, done_bytes: u64, total_bytes: u64) {
         self.0.send_replace(ImportProgress {
             stage,
             done_bytes,

@@ -44,7 +44,7 @@ impl Deadlines {
     }
 }
 
-/// Why a VMM did not do or tell what it was asked.
+/// Why a VMM did not do or answer what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ControlError {
     /// Nobody listens on the socket, or there is no socket.
@@ -162,7 +162,7 @@ impl Connection {
         self.peer_pid
     }
 
-    /// A connection that was refused tells what the VMM is, and carries no request.
+    /// A connection that was refused has the version of the VMM, and carries no request.
     fn expect_accepted(&self) -> Result<(), ControlError> {
         match self.hello.refusal.clone() {
             None => Ok(()),

@@ -31,37 +31,37 @@ impl Process {
 }
 
 fn take_all(turns: &EndTurns, processes: &[Process]) -> mpsc::UnboundedReceiver<u32> {
-    let (tell, told) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     for process in processes {
-        let (turns, identity, tell) = (turns.clone(), process.identity(), tell.clone());
+        let (turns, identity, sender) = (turns.clone(), process.identity(), sender.clone());
         tokio::spawn(async move {
             turns.take(&identity).await.unwrap().expect("it lives");
-            tell.send(identity.pid).unwrap();
+            sender.send(identity.pid).unwrap();
         });
     }
-    told
+    receiver
 }
 
 #[tokio::test]
 async fn so_many_end_at_once_and_all_end() {
     let turns = EndTurns::of(3, NEVER);
     let mut waiting: Vec<Process> = (0..10).map(|_| Process::start()).collect();
-    let mut told = take_all(&turns, &waiting);
+    let mut receiver = take_all(&turns, &waiting);
     let mut ending = Vec::new();
     let mut ended = 0;
     while ended < 10 {
         while ending.len() < 3.min(10 - ended) {
-            let pid = told.recv().await.unwrap();
+            let pid = receiver.recv().await.unwrap();
             let at = waiting.iter().position(|process| process.0.id() == pid);
             ending.push(waiting.remove(at.expect("it had no turn")));
         }
         sleep(MOMENT).await;
-        assert!(told.try_recv().is_err(), "one more ends");
+        assert!(receiver.try_recv().is_err(), "one more ends");
         ending.remove(0).end();
         ended += 1;
     }
     assert!(ending.is_empty() && waiting.is_empty());
-    assert!(told.recv().await.is_none());
+    assert!(receiver.recv().await.is_none());
 }
 
 #[tokio::test]
@@ -101,9 +101,9 @@ async fn one_that_ends_by_itself_waits_no_longer() {
 async fn one_that_never_ends_gives_its_turn_to_the_next() {
     let turns = EndTurns::of(1, MOMENT);
     let processes = [Process::start(), Process::start()];
-    let mut told = take_all(&turns, &processes);
-    told.recv().await.unwrap();
-    told.recv().await.unwrap();
+    let mut receiver = take_all(&turns, &processes);
+    receiver.recv().await.unwrap();
+    receiver.recv().await.unwrap();
     for process in processes {
         process.end();
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent_domain::{FirmwareLacks, Lack};
+use agent_domain::{Lack, MissingFirmware};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::descriptor::{Descriptor, Descriptors, Files, Interface};
@@ -52,7 +52,7 @@ pub struct FirmwareFinder {
 /// What was found last.
 #[derive(Debug, Default)]
 struct Known {
-    last: FirmwareLacks,
+    last: MissingFirmware,
     /// A thread is looking: its file system may never answer.
     is_asked: bool,
 }
@@ -102,17 +102,17 @@ impl FirmwareFinder {
     /// holds, and nothing is missing where nothing was found yet. Only the first who asks waits, and no other task of the
     /// runtime does.
     #[must_use]
-    pub fn lacks(&self) -> FirmwareLacks {
+    pub fn lacks(&self) -> MissingFirmware {
         let finder = self.clone();
         self.lacks_by(move || finder.look())
     }
 
-    fn lacks_by(&self, look: impl FnOnce() -> FirmwareLacks + Send + 'static) -> FirmwareLacks {
+    fn lacks_by(&self, look: impl FnOnce() -> MissingFirmware + Send + 'static) -> MissingFirmware {
         let known = || lock(&self.known).last.clone();
         if std::mem::replace(&mut lock(&self.known).is_asked, true) {
             return known();
         }
-        let (tell, found) = std::sync::mpsc::channel();
+        let (sender, found) = std::sync::mpsc::channel();
         let present = Arc::clone(&self.known);
         let asked = std::thread::Builder::new().spawn(move || {
             let lacks = look();
@@ -121,7 +121,7 @@ impl FirmwareFinder {
                 is_asked: false,
             };
             // Whoever has waited for too long is gone.
-            drop(tell.send(lacks));
+            drop(sender.send(lacks));
         });
         if let Err(error) = asked {
             tracing::warn!(%error, "firmware is not looked for");
@@ -134,8 +134,8 @@ impl FirmwareFinder {
         })
     }
 
-    fn look(&self) -> FirmwareLacks {
-        FirmwareLacks {
+    fn look(&self) -> MissingFirmware {
+        MissingFirmware {
             bios: self.bios().err(),
             efi: self.efi().err(),
         }
@@ -334,7 +334,7 @@ mod tests {
             why: String::from("the file system has answered"),
             way_out: String::new(),
         });
-        let found = FirmwareLacks { bios, efi: None };
+        let found = MissingFirmware { bios, efi: None };
         let wanted = found.clone();
         let lacks = runtime.block_on(async move {
             let waits = tokio::spawn(async move {
@@ -343,7 +343,7 @@ mod tests {
                 finder.lacks_by(move || {
                     answered
                         .recv()
-                        .map_or_else(|_| FirmwareLacks::default(), |()| found)
+                        .map_or_else(|_| MissingFirmware::default(), |()| found)
                 })
             });
             waits.await.unwrap()

@@ -22,7 +22,7 @@ pub(super) async fn connect(stream: TcpStream, host: IpAddr) -> io::Result<TlsSt
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
         .with_no_client_auth();
     let connector = TlsConnector::from(Arc::new(config));
     connector.connect(ServerName::from(host), stream).await
@@ -30,9 +30,9 @@ pub(super) async fn connect(stream: TcpStream, host: IpAddr) -> io::Result<TlsSt
 
 /// Believes every certificate.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _certificate: &CertificateDer<'_>,

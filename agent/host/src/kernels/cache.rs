@@ -66,7 +66,7 @@ pub(crate) struct PackedKernel<'a> {
     pub(crate) max_bytes: u64,
 }
 
-/// A file and its contents, as far as the file system tells versions apart.
+/// A file and its contents, as far as the file system distinguishes versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct FileVersion {
     device: u64,
@@ -146,7 +146,7 @@ impl KernelCache {
             return Ok(file);
         }
         let unpacking = format!("The kernel {name} is unpacked");
-        work.tell("", &unpacking, (0, 0));
+        work.set_progress("", &unpacking, (0, 0));
         let (dir, max_bytes) = (self.settings.dir.clone(), packed.max_bytes);
         let file = input.into_inner();
         let copied = work.files(place, move || {
@@ -165,7 +165,7 @@ impl KernelCache {
             return Ok(file);
         }
         let memory = helpers::UNPACK_KERNEL.granted(Some(work)).await?;
-        work.tell("", &unpacking, (0, 0));
+        work.set_progress("", &unpacking, (0, 0));
         let path = self.settings.dir.join(&digest);
         let temporary = self.settings.dir.join(format!("{TEMPORARY}{digest}"));
         let result = self.unpack((copied.file, memory), name, &temporary, &path);

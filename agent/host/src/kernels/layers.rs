@@ -136,8 +136,8 @@ impl ExtractedFiles {
         let layers = Foreign::new(layers.await?);
         let what = format!("{} is taken out of {}", path.display(), image.location);
         let memory = helpers::READ_BOOT_LAYERS.granted(Some(work)).await?;
-        work.tell("", &what, (0, 0));
-        let tell = |done, of| work.tell("", &what, (done, of));
+        work.set_progress("", &what, (0, 0));
+        let report = |done, of| work.set_progress("", &what, (done, of));
         let reading = LayerReading {
             helper: &self.helper,
             location: &image.location,
@@ -146,7 +146,7 @@ impl ExtractedFiles {
             longest: LONGEST,
             reserve_bytes: 0,
             sandbox: None,
-            progress: &tell,
+            progress: &report,
         };
         let file = ImageFile::At(path.to_owned());
         let layers = layers.get().as_slice();

@@ -134,7 +134,7 @@ impl LinuxHost {
     }
 
     /// Leaves the taps of VMMs that are over alone.
-    pub(super) fn forget_cards(&self, uid: &PathUid, over: &[u64]) {
+    pub(super) fn remove_cards(&self, uid: &PathUid, over: &[u64]) {
         for incarnation in over {
             let cards = bridge_walls::read(&self.layout.run_of_vmm(uid, *incarnation));
             let Ok(cards) = cards else { continue };

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
-use agent_plan::{Failure, ImageNews, PciAddresses, Record, Timestamp};
+use agent_plan::{Failure, ImageEvent, PciAddresses, Record, Timestamp};
 use proto_vmm::MAX_DESCRIPTORS;
 use proto_vmm::v1::{self, request::Kind};
 
@@ -132,7 +132,7 @@ impl LinuxHost {
         }
         // Not before all is there: an attempt that waits for another disk is repeated each second.
         for image in present {
-            work.tell_image(ImageNews::Present { image });
+            work.report_image(ImageEvent::Present { image });
         }
         Ok(())
     }

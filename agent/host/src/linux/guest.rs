@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use agent_domain::{Attachment, Endpoint, Vmi};
-use agent_plan::{GuestTold, Record, Sighting};
+use agent_plan::{GuestAgentReport, NetworkObservation, Record};
 use tokio::time::timeout;
 
 use super::LinuxHost;
@@ -32,7 +32,10 @@ const SETTING: Duration = Duration::from_secs(30);
 const OFFLINE: &str = "Guest agent is offline";
 
 impl LinuxHost {
-    pub(super) async fn guest_told(&self, record: &Record) -> Result<GuestTold, String> {
+    pub(super) async fn guest_agent_report(
+        &self,
+        record: &Record,
+    ) -> Result<GuestAgentReport, String> {
         let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
         let dir = self.layout.run_of_vmm(&uid, record.launches.incarnation());
         let turn = self.agent_turn(&uid);
@@ -41,7 +44,7 @@ impl LinuxHost {
             let mut agent = GuestAgent::greet_within(channel(&dir).await?, GREETING).await?;
             let os = unless_refused(agent.os().await)?;
             let interfaces = unless_refused(agent.interfaces().await)?;
-            Ok::<_, GuestAgentError>(GuestTold {
+            Ok::<_, GuestAgentError>(GuestAgentReport {
                 answers: true,
                 os,
                 interfaces: interfaces.unwrap_or_default(),
@@ -52,10 +55,14 @@ impl LinuxHost {
         answered.map_err(|error| error.to_string())
     }
 
-    pub(super) async fn sight_of(&self, vmi: &Vmi, record: &Record) -> Result<Sighting, String> {
+    pub(super) async fn network_observation(
+        &self,
+        vmi: &Vmi,
+        record: &Record,
+    ) -> Result<NetworkObservation, String> {
         let settings = self.settings();
         let uid = PathUid::new(&record.id.uid).map_err(|error| error.to_string())?;
-        let mut sighting = Sighting::default();
+        let mut observed = NetworkObservation::default();
         for (index, interface) in vmi.interfaces.iter().enumerate() {
             let Attachment::Network(network) = &interface.attachment else {
                 continue;
@@ -73,13 +80,13 @@ impl LinuxHost {
             addresses.sort_unstable();
             addresses.dedup();
             let name = interface.name.to_string();
-            sighting.addresses.insert(name.clone(), addresses);
+            observed.addresses.insert(name.clone(), addresses);
             let tap = taps::tap_name(&uid, index);
             let judged = bridge_walls::judged_at(&tap);
             let judged = judged.map_err(|error| format!("rules of bridges: {error}"))?;
-            sighting.judged.insert(name, judged);
+            observed.judged.insert(name, judged);
         }
-        Ok(sighting)
+        Ok(observed)
     }
 
     /// Each question that the agent in the guest does not answer is left out.

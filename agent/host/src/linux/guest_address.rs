@@ -19,7 +19,7 @@ use super::talk::channel;
 use crate::dialer::Dialer;
 use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
-use crate::neighbours::{Bridge, Doubt};
+use crate::neighbours::{Bridge, NeighbourError};
 use crate::os_error::words;
 use crate::unasked::Unasked;
 
@@ -204,8 +204,8 @@ async fn named_address(
     let mut found = opened.map_err(|error| unreadable(bridge, &error))?;
     match found.leads_to(address, interface.mac).await {
         Ok(()) => Ok(address),
-        Err(Doubt::Silence(why)) => Err(NoAddress::Silent(why)),
-        Err(Doubt::Elsewhere(why)) => Err(NoAddress::Other(format!(
+        Err(NeighbourError::Silence(why)) => Err(NoAddress::Silent(why)),
+        Err(NeighbourError::Elsewhere(why)) => Err(NoAddress::Other(format!(
             "host must be an address of the guest itself: {why}"
         ))),
     }

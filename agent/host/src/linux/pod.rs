@@ -153,7 +153,7 @@ impl LinuxHost {
             bridged: interface.binding == PodBinding::Bridge,
             guest: Guest {
                 v6: v6.map(|v6| lease6(vmi, v6, (&config, &resolver))),
-                ..told(vmi, (card, interface), (&config, address.v4), &resolver)
+                ..dhcp_guest(vmi, (card, interface), (&config, address.v4), &resolver)
             },
             upstreams: resolver.servers,
         };
@@ -316,7 +316,7 @@ impl LinuxHost {
     /// Leaves the guests of VMMs that are over alone.
     pub(super) fn stop_answering(&self, uid: &PathUid, over: &[u64]) {
         for incarnation in over {
-            self.responder.leave(&served_as(uid, *incarnation));
+            self.responder.remove(&served_as(uid, *incarnation));
             let file = PodFile::read(&self.layout.run_of_vmm(uid, *incarnation));
             if let Ok(Some(file)) = file {
                 let member = file.member(taps::veth_name(uid));
@@ -440,7 +440,7 @@ fn lease4(interface: &PodInterface, config: &PodNetworkConfig, address: Ipv4Addr
 }
 
 /// The answers to a guest that asks for its address and its names.
-fn told(
+fn dhcp_guest(
     vmi: &Vmi,
     (card, interface): (&Interface, &PodInterface),
     (config, address): (&PodNetworkConfig, Ipv4Addr),
@@ -538,13 +538,13 @@ mod tests {
             dhcp: DhcpOptions::default(),
         };
         let address = Ipv4Addr::new(10, 213, 0, 7);
-        let mut told = |change: fn(&mut PodInterface)| {
+        let mut answers = |change: fn(&mut PodInterface)| {
             change(&mut interface);
             let lease = lease4(&interface, &config, address);
             let last = lease.routes.iter().map(|(network, _)| network.octets()[0]);
             (lease.gateway.octets(), last.collect::<Vec<_>>())
         };
-        assert_eq!(told(|_| ()), ([10, 0, 2, 1], vec![10, 10, 192]));
+        assert_eq!(answers(|_| ()), ([10, 0, 2, 1], vec![10, 10, 192]));
         let own = |interface: &mut PodInterface| {
             interface.v4 = GuestNetwork {
                 guest: Ipv4Addr::new(192, 168, 66, 2),
@@ -552,9 +552,9 @@ mod tests {
                 prefix: 24,
             };
         };
-        assert_eq!(told(own), ([192, 168, 66, 1], vec![10, 10]));
+        assert_eq!(answers(own), ([192, 168, 66, 1], vec![10, 10]));
         let bridged = |interface: &mut PodInterface| interface.binding = PodBinding::Bridge;
-        assert_eq!(told(bridged), ([10, 213, 0, 1], vec![10, 10, 192]));
+        assert_eq!(answers(bridged), ([10, 213, 0, 1], vec![10, 10, 192]));
     }
 
     #[test]

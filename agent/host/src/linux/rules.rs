@@ -18,8 +18,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 const AT_LEAST: Duration = Duration::from_secs(60);
 
 impl LinuxHost {
-    /// Puts right whatever somebody changes of the node's tables for guests, and tells what that was. Never ends.
-    pub async fn keep_rules(&self, tell: impl Fn(&Restored)) {
+    /// Puts right whatever somebody changes of the node's tables for guests, and reports what that was. Never ends.
+    pub async fn keep_rules(&self, report: impl Fn(&Restored)) {
         let mut watch = RuleWatch::open()
             .inspect_err(|error| tracing::warn!(%error, "changes of rules are found once a minute"))
             .ok();
@@ -42,7 +42,7 @@ impl LinuxHost {
             let guests_stay = before.is_some() && before == self.guests_with_rules();
             for one in &restored {
                 if guests_stay || !one.is_of_guests {
-                    tell(one);
+                    report(one);
                 } else {
                     tracing::debug!(table = one.table, what = one.what, "guests come and go");
                 }

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::LinuxHost;
-use crate::child::{GO_ON, LaunchArguments, Launched};
+use crate::child::{CONTINUE, LaunchArguments, Launched};
 use crate::control::{Connection, Deadlines, SocketDir, listen_at};
 use crate::failure::{chain, retry};
 use crate::launch_file::LaunchFile;
@@ -124,7 +124,7 @@ impl LinuxHost {
                 // What it said is why it could not be moved.
                 return Err(did_not_start(dir, "its launcher failed"));
             }
-            // It ends without the word to go on, too.
+            // It also ends when it gets no permission to continue.
             if let Err(error) = launcher.kill().await {
                 tracing::warn!(name, %error, "a launcher cannot be ended");
             }
@@ -136,9 +136,9 @@ impl LinuxHost {
             return Err(did_not_start(dir, &why));
         };
         let status = ended.map_err(|error| failed("the VMM cannot be started", &error))?;
-        let heard = Launched::hear(&socket)
+        let launched = Launched::receive(&socket)
             .map_err(|error| failed("the VMM cannot be identified", &error))?;
-        let Some(launched) = heard.filter(|_| status.success()) else {
+        let Some(launched) = launched.filter(|_| status.success()) else {
             return Err(did_not_start(dir, "its launcher failed"));
         };
         match process::identify_running(launched.pid, &launched.pidfd) {
@@ -148,7 +148,7 @@ impl LinuxHost {
         }
     }
 
-    /// Moves the launcher to where guests live, and tells it to go on there. The kernel's own sockets of a network namespace, by
+    /// Moves the launcher into the cgroup of guests, and permits it to continue there. The kernel's own sockets of a network namespace, by
     /// which it answers neighbours of IPv6, belong to the cgroup in which the namespace is made: in that of the agent's unit
     /// `IPAddressDeny=any` would drop what they send.
     async fn move_launcher(
@@ -165,10 +165,10 @@ impl LinuxHost {
             .adopt(name, pid, limits)
             .await
             .map_err(|error| retry("SandboxFailed", chain(&error)))?;
-        match socket.write_all(&[GO_ON]) {
+        match socket.write_all(&[CONTINUE]) {
             // It has ended already: its exit status and its log say why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            told => told.map_err(|error| failed("the launcher cannot be released", &error)),
+            written => written.map_err(|error| failed("the launcher cannot be released", &error)),
         }
     }
 

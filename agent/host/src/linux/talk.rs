@@ -120,7 +120,7 @@ impl LinuxHost {
         }
     }
 
-    /// Tells the agent in the guest, if there is one, what the power button tells the guest: a guest may
+    /// Sends the agent in the guest, if there is one, the same request as the power button sends the guest: a guest may
     /// heed only one of them. Nobody waits for it.
     pub(super) fn ask_guest_agent_to_power_down(&self, uid: &PathUid, incarnation: u64) {
         let dir = self.layout.run_of_vmm(uid, incarnation);

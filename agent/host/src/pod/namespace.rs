@@ -44,7 +44,7 @@ impl Namespace {
         T: Send + 'static,
         F: AsyncFnOnce() -> T + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         std::thread::Builder::new()
             .name("pod-network".to_owned())
             .spawn(move || {
@@ -56,9 +56,9 @@ impl Namespace {
                         Ok(runtime.block_on(work()))
                     });
                 // Nobody may be waiting any more.
-                drop(tell.send(done));
+                drop(sender.send(done));
             })?;
         let gone = |_| io::Error::other("the thread in the namespace ended");
-        told.await.map_err(gone)?
+        receiver.await.map_err(gone)?
     }
 }

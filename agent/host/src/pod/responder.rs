@@ -25,13 +25,13 @@ const KIND: Kind = Kind {
     tasks: 16,
 };
 
-/// Starts and tells the process.
+/// Starts the process and sends it orders.
 #[derive(Debug)]
 pub(crate) struct Responder {
     helper: PathBuf,
     program: PathBuf,
     sandbox: Arc<Sandbox>,
-    /// Held while it is started, and told something.
+    /// Held while it is started and while an order is sent to it.
     turn: tokio::sync::Mutex<()>,
     present: Arc<Mutex<Option<Present>>>,
 }
@@ -143,8 +143,8 @@ impl Responder {
         })
     }
 
-    /// Leaves a guest alone.
-    pub(crate) fn leave(&self, id: &str) {
+    /// Stops answering a guest.
+    pub(crate) fn remove(&self, id: &str) {
         let mut present = self.locked();
         let Some(running) = present.as_mut() else {
             return;

@@ -66,8 +66,8 @@ impl Elsewhere {
         self.0.id()
     }
 
-    /// What a command says there, whether or not it succeeds.
-    fn say(&self, command: &str) -> String {
+    /// Output of a command there, whether or not it succeeds.
+    fn run(&self, command: &str) -> String {
         let output = Command::new("nsenter")
             .args([
                 "--net",
@@ -123,7 +123,7 @@ fn plan() -> PodPlan {
     }
 }
 
-fn told() -> Guest {
+fn dhcp_guest() -> Guest {
     let gateway = Ipv4Addr::new(10, 0, 2, 1);
     Guest {
         mac: MAC,
@@ -173,8 +173,8 @@ fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
             }
         });
     }
-    guest.say(&format!("echo 128 >{HEEDED_ROUTES}"));
-    guest.say("ip link set lo up; ip link set card0 address 02:00:00:00:00:07 up");
+    guest.run(&format!("echo 128 >{HEEDED_ROUTES}"));
+    guest.run("ip link set lo up; ip link set card0 address 02:00:00:00:00:07 up");
 }
 
 /// What `udhcpc` does with a lease.
@@ -188,7 +188,7 @@ echo host=$hostname search=$search dns=$dns routes=$staticroutes lease=$lease
 
 /// Answers the guest of a VMM that is bridged.
 fn answer_bridged(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
-    let mut guest = told();
+    let mut guest = dhcp_guest();
     guest.v6 = None;
     guest.v4 = Some(Lease4 {
         address: ADDRESS,
@@ -204,7 +204,7 @@ fn answer_bridged(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
 /// Answers the guest of a VMM as the agent's processes do, on a thread of this one, for as long as the first value lives. The second is
 /// the file of counts.
 fn answer(vmm: &Elsewhere) -> (OwnedFd, OwnedFd) {
-    serve(vmm, PodBinding::Masquerade, told())
+    serve(vmm, PodBinding::Masquerade, dhcp_guest())
 }
 
 fn serve(vmm: &Elsewhere, binding: PodBinding, guest: Guest) -> (OwnedFd, OwnedFd) {
@@ -253,38 +253,38 @@ fn ask_for(guest: &Elsewhere, lease: &str, words: &str) {
         path = script.path().display()
     );
     let (_, path) = script.keep().unwrap();
-    let said = guest.say(&client);
+    let output = guest.run(&client);
     std::fs::remove_file(path).unwrap();
-    assert!(said.contains(lease) && said.contains(words), "{said}");
+    assert!(output.contains(lease) && output.contains(words), "{output}");
 }
 
 /// The kernel hears of its router; a stock client asks for the address, and the guest reaches the node and is reached.
 fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
-    let route = guest.say(
+    let route = guest.run(
         "busybox timeout 20 sh -c 'until ip -6 route | grep ^default; do sleep 0.1; done
          while ip -6 addr show dev card0 | grep -q tentative; do sleep 0.1; done'",
     );
     assert!(route.contains("default via fe80::"), "{route}");
-    if guest.say(&format!("cat {HEEDED_ROUTES}")).trim() == "128" {
-        let route = guest.say("ip -6 route show fd00:1:2:4::/64");
+    if guest.run(&format!("cat {HEEDED_ROUTES}")).trim() == "128" {
+        let route = guest.run("ip -6 route show fd00:1:2:4::/64");
         assert!(route.starts_with("fd00:1:2:4::/64 via fe80::"), "{route}");
     }
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().display();
-    let said = guest.say(&format!(
+    let output = guest.run(&format!(
         "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0
          busybox timeout 10 sh -c 'until [ -s {place}/pid ]; do sleep 0.1; done'; kill $(cat {place}/pid)",
         script6(directory.path())
     ));
-    assert!(said.contains("address=fd10:0:2::2"), "{said}");
-    let said = guest.say("ping -6 -c 1 -W 5 fd00:1:2:3::1");
-    assert!(said.contains(" 0% packet loss"), "{said}");
-    let said = node("ping -6 -c 1 -W 5 fd00:1:2:3::7");
-    assert!(said.contains(" 0% packet loss"), "{said}");
+    assert!(output.contains("address=fd10:0:2::2"), "{output}");
+    let output = guest.run("ping -6 -c 1 -W 5 fd00:1:2:3::1");
+    assert!(output.contains(" 0% packet loss"), "{output}");
+    let output = node("ping -6 -c 1 -W 5 fd00:1:2:3::7");
+    assert!(output.contains(" 0% packet loss"), "{output}");
     // A source that is not the guest's goes nowhere.
-    guest.say("ip addr add fd10:0:2::9/120 dev card0 nodad");
-    let said = guest.say("ping -6 -c 1 -W 1 -I fd10:0:2::9 fd00:1:2:3::1");
-    assert!(said.contains("100% packet loss"), "{said}");
+    guest.run("ip addr add fd10:0:2::9/120 dev card0 nodad");
+    let output = guest.run("ping -6 -c 1 -W 1 -I fd10:0:2::9 fd00:1:2:3::1");
+    assert!(output.contains("100% packet loss"), "{output}");
 }
 
 /// What `dhclient` does with a lease.
@@ -321,21 +321,21 @@ async fn ask_for_a_name(vmm: &Elsewhere, guest: &Elsewhere) {
         .await
         .unwrap();
     // A server with an address of the guest's own network is not there.
-    let way = vmm.say("ip route get 10.0.2.3");
+    let way = vmm.run("ip route get 10.0.2.3");
     assert!(way.contains("via 10.213.0.1 dev eth0"), "{way}");
     let namespace = Namespace::of(vmm.pid()).unwrap();
     let servers = vec!["10.213.0.1".parse().unwrap()];
     change_upstreams(namespace, (servers, true), ways)
         .await
         .unwrap();
-    let rules = vmm.say("nft list chain inet kvmlet dns");
+    let rules = vmm.run("nft list chain inet kvmlet dns");
     assert!(rules.contains("dnat ip to 10.213.0.1:53"), "{rules}");
     // A question to the gateway comes to that server.
     let server = std::net::UdpSocket::bind("10.213.0.1:53").unwrap();
     server
         .set_read_timeout(Some(std::time::Duration::from_secs(10)))
         .unwrap();
-    guest.say("busybox timeout 1 busybox nslookup example.org 10.0.2.1");
+    guest.run("busybox timeout 1 busybox nslookup example.org 10.0.2.1");
     let mut question = [0; 512];
     let (length, _) = server.recv_from(&mut question).unwrap();
     let mut asked = question[..length].windows(13);
@@ -391,16 +391,16 @@ fn a_stock_client_gets_its_address_and_reaches_the_node_and_is_reached() {
         let _orders = answer(&vmm);
         ask_for_an_address(&guest);
         for address in ["10.0.2.1", "10.213.0.1"] {
-            let said = guest.say(&format!("busybox ping -c 1 -W 5 {address}"));
-            assert!(said.contains(" 0% packet loss"), "{said}");
+            let output = guest.run(&format!("busybox ping -c 1 -W 5 {address}"));
+            assert!(output.contains(" 0% packet loss"), "{output}");
         }
-        let said = node("busybox ping -c 1 -W 5 10.213.0.7");
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        let output = node("busybox ping -c 1 -W 5 10.213.0.7");
+        assert!(output.contains(" 0% packet loss"), "{output}");
         // A source that is not the guest's goes nowhere.
-        guest.say("ip addr add 10.0.2.9/24 dev card0");
-        let said = guest.say("busybox ping -c 1 -W 1 -I 10.0.2.9 10.213.0.1");
-        assert!(said.contains("100% packet loss"), "{said}");
-        let rules = vmm.say("nft list chain inet kvmlet forward");
+        guest.run("ip addr add 10.0.2.9/24 dev card0");
+        let output = guest.run("busybox ping -c 1 -W 1 -I 10.0.2.9 10.213.0.1");
+        assert!(output.contains("100% packet loss"), "{output}");
+        let rules = vmm.run("nft list chain inet kvmlet forward");
         assert!(rules.contains("counter packets 1 "), "{rules}");
 
         ask_by_ipv6(&guest, node);
@@ -438,21 +438,21 @@ fn a_bridged_guest_has_the_address_of_the_pool_itself() {
             "lease of 10.213.0.7 obtained from 169.254.75.10",
             "host=web search=example.org dns=192.0.2.53 routes=10.214.0.0/16 10.213.0.1 0.0.0.0/0 10.213.0.1 lease=",
         );
-        let said = guest.say("busybox ping -c 1 -W 5 10.213.0.1");
-        assert!(said.contains(" 0% packet loss"), "{said}");
-        let said = node("busybox ping -c 1 -W 5 10.213.0.7");
-        assert!(said.contains(" 0% packet loss"), "{said}");
+        let output = guest.run("busybox ping -c 1 -W 5 10.213.0.1");
+        assert!(output.contains(" 0% packet loss"), "{output}");
+        let output = node("busybox ping -c 1 -W 5 10.213.0.7");
+        assert!(output.contains(" 0% packet loss"), "{output}");
         // Neither another address nor another card is let through, and the VMM's namespace sends nothing of its own.
-        guest.say("ip addr add 10.213.0.9/16 dev card0");
-        let said = guest.say("busybox ping -c 1 -W 1 -I 10.213.0.9 10.213.0.1");
-        assert!(said.contains("100% packet loss"), "{said}");
-        guest.say(
+        guest.run("ip addr add 10.213.0.9/16 dev card0");
+        let output = guest.run("busybox ping -c 1 -W 1 -I 10.213.0.9 10.213.0.1");
+        assert!(output.contains("100% packet loss"), "{output}");
+        guest.run(
             "ip addr del 10.213.0.9/16 dev card0; ip link set card0 address 02:00:00:00:00:09",
         );
-        let said = guest.say("busybox ping -c 1 -W 1 10.213.0.1");
-        assert!(said.contains("100% packet loss"), "{said}");
-        let said = vmm
-            .say("busybox timeout 1 busybox nc 10.213.0.1 80; nft list chain inet kvmlet output");
-        assert!(!said.contains("counter packets 0 "), "{said}");
+        let output = guest.run("busybox ping -c 1 -W 1 10.213.0.1");
+        assert!(output.contains("100% packet loss"), "{output}");
+        let output = vmm
+            .run("busybox timeout 1 busybox nc 10.213.0.1 80; nft list chain inet kvmlet output");
+        assert!(!output.contains("counter packets 0 "), "{output}");
     });
 }

@@ -123,7 +123,7 @@ impl State {
         over.filter(has_more).min_by_key(|running| running.over_at)
     }
 
-    fn leave(&mut self, ticket: u64) {
+    fn remove(&mut self, ticket: u64) {
         self.running.remove(&ticket);
         self.waiting.remove(&ticket);
         let running = self.running.values().map(|running| &running.whose);
@@ -190,7 +190,7 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.turns.lock().leave(self.ticket);
+        self.turns.lock().remove(self.ticket);
         self.turns.0.changed.notify_waiters();
     }
 }
@@ -235,7 +235,7 @@ mod tests {
         );
         let mut order = Vec::new();
         for ended in &many[..3] {
-            state.leave(*ended);
+            state.remove(*ended);
             order.extend(admit_all(&mut state, now));
         }
         // One that has none, then those who have one each in turn, and there the registry that has none.
@@ -258,7 +258,7 @@ mod tests {
             let oldest = *state.running.keys().min().unwrap();
             let namespace = state.running[&oldest].whose.namespace.clone();
             *counts.entry(namespace).or_default() += 1;
-            state.leave(oldest);
+            state.remove(oldest);
         }
         assert!(
             counts.len() == 5 && counts.values().all(|count| *count == 10),

@@ -151,7 +151,7 @@ impl OomWatch {
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
             for _ in 0..LOOKS {
-                // Reading is what makes the kernel tell of the next change.
+                // The kernel signals the next change only after a read.
                 match self.see()? {
                     Sight::Killed => return Ok(()),
                     Sight::Looming => tokio::time::sleep(PAUSE).await,

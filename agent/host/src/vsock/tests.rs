@@ -27,8 +27,8 @@ impl Vmm {
     }
 
     /// Number, yes or no, and descriptors.
-    async fn hear(&self) -> (u64, u32, Vec<RawFd>) {
-        let heard = self.0.async_io(Interest::READABLE, || {
+    async fn receive(&self) -> (u64, u32, Vec<RawFd>) {
+        let received = self.0.async_io(Interest::READABLE, || {
             let mut packet = [0; 32];
             let mut space = [IoSliceMut::new(&mut packet)];
             let mut rights = cmsg_space!([RawFd; 2]);
@@ -45,7 +45,7 @@ impl Vmm {
             let number = u64::from(word(4)) << 32 | u64::from(word(0));
             Ok((number, word(8), descriptors))
         });
-        heard.await.unwrap()
+        received.await.unwrap()
     }
 }
 
@@ -62,9 +62,9 @@ async fn a_program_that_listens_gets_the_guests_connection_and_others_refuse_it(
     let broker = Broker::default();
     let vmm = served(&broker, 1, dir.path());
     vmm.ask(1 << 40, 7001).await;
-    assert_eq!(vmm.hear().await, (1 << 40, 0, Vec::new()));
+    assert_eq!(vmm.receive().await, (1 << 40, 0, Vec::new()));
     vmm.ask(5, 7000).await;
-    let (number, yes, descriptors) = vmm.hear().await;
+    let (number, yes, descriptors) = vmm.receive().await;
     assert_eq!((number, yes, descriptors.len()), (5, 1, 1));
     let (mut peer, _) = program.accept().await.unwrap();
     // Nobody else holds the guest's end.

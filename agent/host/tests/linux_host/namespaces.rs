@@ -114,8 +114,8 @@ async fn starts_without(missing: CloneFlags) -> Outcome {
         let its = std::fs::read_link(format!("/proc/{}/ns/{name}", identity.pid))?;
         let is_missing = missing.contains(flag);
         assert_eq!(its == ours, is_missing, "{name}: {its:?}");
-        let told = format!("this host allows no {called} namespace");
-        assert_eq!(log.contains(&told), is_missing, "{called}: {log}");
+        let message = format!("this host allows no {called} namespace");
+        assert_eq!(log.contains(&message), is_missing, "{called}: {log}");
     }
     let pid = nix::unistd::Pid::from_raw(i32::try_from(identity.pid)?);
     nix::sys::signal::kill(pid, Signal::SIGKILL)?;

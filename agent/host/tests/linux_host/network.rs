@@ -134,27 +134,27 @@ fn ip(arguments: &str) {
 
 /// Somebody at the bridge `probed`, with a network namespace of its own, who takes connections at port 80.
 fn join(number: u8, mac: &str) {
-    let (told, tell) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (joined, wait) = mpsc::channel();
     std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let listener = TcpListener::bind("0.0.0.0:80").unwrap();
-        told.send(nix::unistd::gettid()).unwrap();
+        sender.send(nix::unistd::gettid()).unwrap();
         wait.recv().unwrap();
         ip(&format!("addr add 10.88.0.{number}/24 dev eth0"));
         ip("link set eth0 up");
-        told.send(nix::unistd::gettid()).unwrap();
+        sender.send(nix::unistd::gettid()).unwrap();
         for stream in listener.incoming() {
             drop(stream);
         }
     });
-    let thread = tell.recv().unwrap();
+    let thread = receiver.recv().unwrap();
     ip(&format!(
         "link add probed{number} type veth peer name eth0 address {mac} netns {thread}"
     ));
     ip(&format!("link set probed{number} master probed up"));
     joined.send(()).unwrap();
-    tell.recv().unwrap();
+    receiver.recv().unwrap();
 }
 
 async fn probe() -> Outcome {

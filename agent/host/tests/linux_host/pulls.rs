@@ -199,7 +199,7 @@ async fn unpacked() -> Outcome {
     };
     let disk = disk(name, ContainerImage::Layout(location));
     let namespace: Namespace = "default".parse().map_err(|()| "no namespace")?;
-    let told = async {
+    let progress = async {
         loop {
             // It waits up to a second for news.
             match host.pull_image(&namespace, &disk).await {
@@ -208,9 +208,9 @@ async fn unpacked() -> Outcome {
             }
         }
     };
-    let told = tokio::time::timeout(3 * PATIENCE, told).await?;
-    let Ok(PullProgress::Running(progress)) = told else {
-        return Err(format!("{told:?}").into());
+    let progress = tokio::time::timeout(3 * PATIENCE, progress).await?;
+    let Ok(PullProgress::Running(progress)) = progress else {
+        return Err(format!("{progress:?}").into());
     };
     assert_eq!(progress.stage, ImportStage::Unpacking);
     assert_eq!(progress.total_bytes, (4 << 30) + 512);

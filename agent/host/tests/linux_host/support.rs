@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_domain::{FirmwareLacks, NodeCaps, PathGrant, PathRules, PodPool, Vmi};
+use agent_domain::{MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool, Vmi};
 use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look, PodNetworkConfig};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
@@ -178,7 +178,7 @@ impl HostDirs {
             }),
             labels: BTreeMap::new(),
             refuse_substitution: false,
-            firmware: FirmwareLacks::default(),
+            firmware: MissingFirmware::default(),
         };
         let object = from_node(&Node::from(manifest)).unwrap();
         Vmi::admit(object, &caps).unwrap().vmi

@@ -318,7 +318,7 @@ pub(super) fn plain_path(bytes: &[u8]) -> Option<PathBuf> {
     Some(plain)
 }
 
-/// Like [`io::copy`], with reading and writing told apart. All writes but the last are of one size, so that they begin at
+/// Like [`io::copy`], with the errors of reading and of writing kept apart. All writes but the last are of one size, so that they begin at
 /// multiples of it and whoever writes them can recognize whole blocks of zeros.
 fn copy<W: Write>(data: &mut dyn Read, output: &mut W) -> Result<u64, OciError> {
     let mut buffer = Vec::with_capacity(COPY_BYTES);

@@ -77,10 +77,10 @@ struct Part {
 }
 
 /// What one layer says about each part.
-struct Layer(Vec<Said>);
+struct Layer(Vec<PartState>);
 
 #[derive(Clone, Default)]
-struct Said {
+struct PartState {
     entry: Option<(u64, Kind)>,
     removed: bool,
     opaque: bool,
@@ -88,22 +88,22 @@ struct Said {
 
 impl Layer {
     fn new(parts: usize) -> Self {
-        Self(vec![Said::default(); parts])
+        Self(vec![PartState::default(); parts])
     }
 
     fn note(&mut self, parts: &[Part], entry: &Entry) {
         let is_opaque = entry.path.file_name().is_some_and(|name| name == OPAQUE);
         let removed = whiteout(&entry.path).filter(|_| !is_opaque);
-        for (part, said) in parts.iter().zip(&mut self.0) {
+        for (part, state) in parts.iter().zip(&mut self.0) {
             if is_opaque {
-                said.opaque |= entry.path.parent() == Some(&part.path);
+                state.opaque |= entry.path.parent() == Some(&part.path);
             } else if let Some(removed) = &removed {
-                said.removed |= *removed == part.path;
+                state.removed |= *removed == part.path;
             } else if entry.path == part.path {
-                said.entry = Some((entry.index, entry.kind.clone()));
-            } else if entry.path.starts_with(&part.path) && said.entry.is_none() {
+                state.entry = Some((entry.index, entry.kind.clone()));
+            } else if entry.path.starts_with(&part.path) && state.entry.is_none() {
                 // Directories need no entry of their own.
-                said.entry = Some((entry.index, Kind::Directory));
+                state.entry = Some((entry.index, Kind::Directory));
             }
         }
     }
@@ -127,14 +127,14 @@ impl Search {
     /// Takes in the next lower layer.
     fn lay_under(&mut self, number: usize, layer: Layer) {
         let mut hides_below = false;
-        for (part, said) in self.parts.iter_mut().zip(layer.0) {
-            let is_directory = matches!(said.entry, Some((_, Kind::Directory)) | None);
+        for (part, state) in self.parts.iter_mut().zip(layer.0) {
+            let is_directory = matches!(state.entry, Some((_, Kind::Directory)) | None);
             if !part.hidden && part.found.is_none() {
-                part.found = said.entry.map(|(index, kind)| (number, index, kind));
+                part.found = state.entry.map(|(index, kind)| (number, index, kind));
             }
             // For the layers below this one, not for this one itself.
-            part.hidden |= hides_below || said.removed;
-            hides_below |= said.removed || said.opaque || !is_directory;
+            part.hidden |= hides_below || state.removed;
+            hides_below |= state.removed || state.opaque || !is_directory;
         }
     }
 

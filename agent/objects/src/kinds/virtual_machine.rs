@@ -150,8 +150,8 @@ mod tests {
             (machine("large", "other"), true),
             (machine("large", "kept"), false),
         ] {
-            let told = KIND.admit(&mut after, &context).unwrap_or_default().errors;
-            let told: Vec<Value> = told
+            let output = KIND.admit(&mut after, &context).unwrap_or_default().errors;
+            let output: Vec<Value> = output
                 .iter()
                 .map(|error| json!([error.path, error.message]))
                 .collect();
@@ -160,7 +160,7 @@ mod tests {
                 "the Matcher Name has been updated without updating the RevisionName",
             ]);
             let wanted = if is_legal { vec![] } else { vec![wanted] };
-            assert_eq!(told, wanted, "{after:?}");
+            assert_eq!(output, wanted, "{after:?}");
         }
     }
 }

@@ -24,9 +24,9 @@ pub struct Capacity {
     pub dedicated: CpuSet,
 }
 
-/// What a node has, as the kernel tells it.
+/// What a node has, as the kernel reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeHas {
+pub struct NodeInventory {
     /// All memory, that of huge pages included.
     pub memory_bytes: u64,
     /// CPUs, as far as there is time for all of them.
@@ -56,7 +56,7 @@ impl Capacity {
     /// What `rules` make of what the node has. Huge pages are never overcommitted: the kernel would kill
     /// a guest that touches one too many.
     #[must_use]
-    pub fn of(node_name: String, has: NodeHas, rules: &CapacityRules) -> Self {
+    pub fn of(node_name: String, has: NodeInventory, rules: &CapacityRules) -> Self {
         let pools = has.hugepages.values().copied().fold(0, u64::saturating_add);
         let ordinary = has.memory_bytes.saturating_sub(pools);
         let left = u128::from(ordinary.saturating_sub(rules.reserved_memory_bytes));

@@ -156,7 +156,7 @@ fn the_order_in_which_tenants_are_listed_changes_nothing() {
 
 #[test]
 fn what_is_reserved_comes_off_and_overcommitment_goes_on_ordinary_memory_alone() {
-    let has = NodeHas {
+    let has = NodeInventory {
         memory_bytes: 8 * GIB,
         cpus: 4,
         layout: cores(4),

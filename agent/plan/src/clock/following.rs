@@ -1,6 +1,6 @@
 //! Following the wall clock.
 
-use super::{ClockMark, Heard};
+use super::{ClockMark, NotedDeletion};
 use crate::lease::BootTime;
 use crate::orders::Orders;
 use crate::record::Record;
@@ -68,7 +68,7 @@ impl Record {
         });
         let launch = self.launches.present_mut();
         let end = report.end.as_mut();
-        stop.chain(report.deletion.as_mut().map(|heard| &mut heard.since))
+        stop.chain(report.deletion.as_mut().map(|noted| &mut noted.since))
             .chain(report.failures.retry_at.as_mut())
             .chain(launch.and_then(|launch| launch.running_at.as_mut()))
             .chain(end.and_then(|end| end.reaping_since.as_mut()))
@@ -78,11 +78,11 @@ impl Record {
 
     /// Takes notice of a deletion, once. A request is a moment older than the look that finds it; when the clock was
     /// found to have been set with this very look, nobody can tell by how much, and its time begins now.
-    pub(crate) fn hear_deletion(&mut self, requested_at: Timestamp, now: Timestamp) {
+    pub(crate) fn note_deletion(&mut self, requested_at: Timestamp, now: Timestamp) {
         if self
             .report
             .deletion
-            .is_some_and(|heard| heard.requested_at == requested_at)
+            .is_some_and(|noted| noted.requested_at == requested_at)
         {
             return;
         }
@@ -96,7 +96,7 @@ impl Record {
         } else {
             requested_at
         };
-        self.report.deletion = Some(Heard {
+        self.report.deletion = Some(NotedDeletion {
             requested_at,
             since,
         });
@@ -194,11 +194,11 @@ mod tests {
         let asked_at = WALL.plus(Millis::from_secs(5));
         let now = WALL.plus(Millis::from_secs(3600));
         record.follow_clock(now, &boot(1, 106));
-        record.hear_deletion(asked_at, now);
-        assert_eq!(record.report.deletion.map(|heard| heard.since), Some(now));
+        record.note_deletion(asked_at, now);
+        assert_eq!(record.report.deletion.map(|noted| noted.since), Some(now));
         let later = now.plus(Millis::from_secs(2));
         record.follow_clock(later, &boot(1, 108));
-        record.hear_deletion(asked_at, later);
-        assert_eq!(record.report.deletion.map(|heard| heard.since), Some(now));
+        record.note_deletion(asked_at, later);
+        assert_eq!(record.report.deletion.map(|noted| noted.since), Some(now));
     }
 }

@@ -1,6 +1,6 @@
 //! Which operation is under way, as status shows it.
 
-use super::{OperationObserved, OperationState, OperationTold, Progress, Work};
+use super::{OperationObserved, OperationState, Progress, ReportedOperation, Work};
 use crate::observation::{MachineState, Observation, Observed};
 use crate::planner::draft::ours;
 use crate::record::Record;
@@ -12,13 +12,13 @@ pub(super) const REPORT_INTERVAL: Millis = Millis::from_secs(2);
 /// The operation that was seen, as status is to show it; `before`, while only its progress changed and
 /// [`REPORT_INTERVAL`] is not over.
 pub(crate) fn shown(
-    before: Option<&OperationTold>,
+    before: Option<&ReportedOperation>,
     observed: &Observed,
     now: Timestamp,
-) -> Option<OperationTold> {
+) -> Option<ReportedOperation> {
     let after = match &observed.operation {
         Observation::Absent => return None,
-        Observation::Unknown { why, since } => OperationTold {
+        Observation::Unknown { why, since } => ReportedOperation {
             reason: String::from(NO_ANSWER),
             since: *since,
             at: now,
@@ -39,7 +39,7 @@ pub(crate) fn shown(
                     reason if reason.is_empty() => work.reason().to_owned(),
                     reason => reason.clone(),
                 };
-                OperationTold {
+                ReportedOperation {
                     reason,
                     since: *since,
                     at: now,
@@ -49,8 +49,8 @@ pub(crate) fn shown(
             }
         },
     };
-    let is_same = |before: &&OperationTold| {
-        let what = |it: &OperationTold| (it.reason.clone(), it.progress.what.clone());
+    let is_same = |before: &&ReportedOperation| {
+        let what = |it: &ReportedOperation| (it.reason.clone(), it.progress.what.clone());
         let is_fresh = now.since(before.at).0 < REPORT_INTERVAL.0 && before.at <= now;
         let is_still = before.progress == after.progress;
         what(before) == what(&after) && before.unknown == after.unknown && (is_fresh || is_still)

@@ -27,7 +27,7 @@ pub enum Order {
 
 /// Why an order does not fit the state of the VMI, in KubeVirt's words and with the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misfit {
+pub enum OrderError {
     /// The guest does not run, or not yet.
     NotRunning {
         /// KubeVirt says VM here and VMI there.
@@ -47,7 +47,7 @@ pub enum Misfit {
     LeaseOver,
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for OrderError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotRunning { what, phase } => {
@@ -72,7 +72,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for OrderError {}
 
 /// The orders of a VMI after a request.
 ///
@@ -80,34 +80,36 @@ impl std::error::Error for Misfit {}
 /// requests may follow each other faster than they are carried out.
 ///
 /// # Errors
-/// [`Misfit`].
-pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Misfit> {
+/// [`OrderError`].
+pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, OrderError> {
     let phase = record.phase();
     if let Order::Stop { grace } = order {
         return order_stop(record, grace, StopCause::Request, now);
     }
     if phase != Phase::Running {
         let what = if order == Order::Unpause { "VMI" } else { "VM" };
-        return Err(Misfit::NotRunning { what, phase });
+        return Err(OrderError::NotRunning { what, phase });
     }
     let mut orders = record.orders.clone();
     if orders.stop.is_some() || record.report.stop.is_some() {
-        return Err(Misfit::Ending);
+        return Err(OrderError::Ending);
     }
     let paused = is_paused(record);
     match order {
         // One that only its lease holds can be held by a person, too.
         Order::Pause if paused && (orders.paused || !orders.lease_paused) => {
-            return Err(Misfit::AlreadyPaused);
+            return Err(OrderError::AlreadyPaused);
         }
         Order::Pause => orders.paused = true,
-        Order::Unpause if orders.lease_paused && !orders.paused => return Err(Misfit::LeaseOver),
-        Order::Unpause if !paused => return Err(Misfit::NotPaused),
+        Order::Unpause if orders.lease_paused && !orders.paused => {
+            return Err(OrderError::LeaseOver);
+        }
+        Order::Unpause if !paused => return Err(OrderError::NotPaused),
         Order::Unpause => {
             orders.paused = false;
             orders.unpauses = orders.unpauses.saturating_add(1);
         }
-        Order::SoftReboot if paused => return Err(Misfit::Paused),
+        Order::SoftReboot if paused => return Err(OrderError::Paused),
         Order::SoftReboot | Order::Reset | Order::Stop { .. } => {}
     }
     Ok(orders)
@@ -117,15 +119,15 @@ pub fn order(record: &Record, order: Order, now: Timestamp) -> Result<Orders, Mi
 /// than before.
 ///
 /// # Errors
-/// [`Misfit::NotRunning`] when it has ended.
+/// [`OrderError::NotRunning`] when it has ended.
 pub fn order_stop(
     record: &Record,
     grace: Millis,
     cause: StopCause,
     now: Timestamp,
-) -> Result<Orders, Misfit> {
+) -> Result<Orders, OrderError> {
     if record.phase().is_final() {
-        return Err(Misfit::NotRunning {
+        return Err(OrderError::NotRunning {
             what: "VM",
             phase: record.phase(),
         });

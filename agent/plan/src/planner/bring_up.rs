@@ -4,7 +4,7 @@ use super::draft::{Draft, LOOK_AGAIN, ours};
 use super::links;
 use crate::action::Action;
 use crate::ending::conclude::{MAX_BACK_OFF, conclude, count_vmm_death};
-use crate::ending::{self, Fate};
+use crate::ending::{self, LaunchState};
 use crate::identity::BootId;
 use crate::observation::{MachineObserved, MachineState};
 use crate::probe;
@@ -62,15 +62,15 @@ impl Draft<'_> {
         if self.plan.record.report.end.is_some() {
             return;
         }
-        match ending::fate(&self.plan.record, self.observed) {
-            Fate::Open => {}
-            Fate::Unknown => self.look_again(LOOK_AGAIN),
-            Fate::Nothing => self.plan.record.launches.give_up(),
-            Fate::DiedBeforeBoot(failure) => {
+        match ending::launch_state(&self.plan.record, self.observed) {
+            LaunchState::Open => {}
+            LaunchState::Unknown => self.look_again(LOOK_AGAIN),
+            LaunchState::Nothing => self.plan.record.launches.give_up(),
+            LaunchState::DiedBeforeBoot(failure) => {
                 let event = count_vmm_death(&mut self.plan.record, failure, self.now);
                 self.plan.events.push(event);
             }
-            Fate::Ended {
+            LaunchState::Ended {
                 phase,
                 reason,
                 message,

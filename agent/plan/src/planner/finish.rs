@@ -15,12 +15,12 @@ use crate::wanted::Wanted;
 /// the guest has from then on: the grace period begins with the earliest request and ends with the earliest deadline.
 pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Millis)> {
     let deletion = wanted.deletion.map(|asked| {
-        let heard = record
+        let noted = record
             .report
             .deletion
-            .filter(|heard| heard.requested_at == asked.requested_at);
+            .filter(|noted| noted.requested_at == asked.requested_at);
         (
-            heard.map_or(asked.requested_at, |heard| heard.since),
+            noted.map_or(asked.requested_at, |noted| noted.since),
             asked.grace,
         )
     });

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::phase::{Phase, PhaseEntry};
 use crate::action::Failure;
-use crate::clock::{ClockMark, Heard};
+use crate::clock::{ClockMark, NotedDeletion};
 use crate::condition::Condition;
-use crate::guest::{CredentialsSync, GuestTold, JudgedAddresses, SeenAddresses};
-use crate::operation::OperationTold;
+use crate::guest::{CredentialsSync, GuestAgentReport, JudgedAddresses, SeenAddresses};
+use crate::operation::ReportedOperation;
 use crate::probe::results::ProbeRecord;
 use crate::time::Timestamp;
 
@@ -35,9 +35,9 @@ pub struct Report {
     /// Where the wall clock stood when it was last followed.
     pub clock: Option<ClockMark>,
     /// Its deletion, as the planner came to know of it.
-    pub deletion: Option<Heard>,
+    pub deletion: Option<NotedDeletion>,
     /// The last report of the agent in the guest.
-    pub guest: Option<GuestTold>,
+    pub guest: Option<GuestAgentReport>,
     /// Its addresses by the neighbour table of the node, when last read.
     pub seen: SeenAddresses,
     /// On which networks of the configuration rules judge its addresses, by the name of its interface, when last read.
@@ -45,7 +45,7 @@ pub struct Report {
     /// Whether the agent in the guest has set keys and passwords; `None` where there are none to set.
     pub credentials: Option<CredentialsSync>,
     /// The operation that is under way, as status shows it.
-    pub operation: Option<OperationTold>,
+    pub operation: Option<ReportedOperation>,
     /// Interfaces, by name, whose link was down when last observed; `None` before the first observation.
     pub links_down: Option<BTreeSet<String>>,
 }

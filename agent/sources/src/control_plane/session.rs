@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use proto_node::controlplane::control_plane_service_client::ControlPlaneServiceClient;
-use proto_node::controlplane::session_request::Body as Said;
-use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::session_request::Body as RequestBody;
+use proto_node::controlplane::session_response::Body as ResponseBody;
 use proto_node::controlplane::{
     Assignment, Heartbeat, Report, ReportComplete, SessionRequest, SessionResponse, Withdrawal,
 };
@@ -16,10 +16,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::address::DialError;
+use super::answered::AnsweredAssignments;
 use super::assignments::{AssignedName, Assignments, ControlPlaneServices, ControlPlaneSettings};
 use super::heartbeats::Heartbeats;
 use super::reports::{gone, report};
-use super::wishes::Wishes;
 use crate::connector::Connector;
 use crate::error::ApiError;
 use crate::node_view::NodeView;
@@ -50,8 +50,10 @@ pub(super) enum SessionError {
     Silent,
     #[error("the control plane's first message is not a welcome")]
     NoWelcome,
-    #[error("the control plane's list is torn: it says {said} assignments, {heard} were heard")]
-    Torn { said: u32, heard: u32 },
+    #[error(
+        "the control plane's list is torn: it says {announced} assignments, {received} were received"
+    )]
+    Torn { announced: u32, received: u32 },
     #[error("the control plane assigns more VMIs than a node takes")]
     TooMany,
     #[error("this node does not believe the control plane")]
@@ -65,16 +67,16 @@ pub(super) struct Session<'a, O, N, A> {
     services: &'a ControlPlaneServices<O, N, A>,
     name: &'a str,
     out: mpsc::Sender<SessionRequest>,
-    heard: Streaming<SessionResponse>,
+    responses: Streaming<SessionResponse>,
     beats: Heartbeats,
     interval: Duration,
     /// Version of the store up to which changes were reported.
     reported: u64,
-    /// Assignments of the list that is being heard.
+    /// Assignments of the list that is being received.
     listing: u32,
     /// The list is whole.
     whole: bool,
-    /// What was last said of whether the node starts guests.
+    /// Last value that was sent of whether the node starts guests.
     unschedulable: bool,
 }
 
@@ -97,17 +99,17 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
         let registration = assignments.registration(name, info).await?;
         let sent_at = assignments.boot_time();
         let unschedulable = registration.unschedulable;
-        let first = request(Said::Register(registration));
+        let first = request(RequestBody::Register(registration));
         out.send(first).await.map_err(|_| SessionError::Closed)?;
         let opened = async {
             let answer = client.session(ReceiverStream::new(requests)).await;
-            let mut heard = answer.map_err(SessionError::Ended)?.into_inner();
-            let welcome = next(heard.message().await)?;
-            Ok::<_, SessionError>((heard, welcome))
+            let mut responses = answer.map_err(SessionError::Ended)?.into_inner();
+            let welcome = next(responses.message().await)?;
+            Ok::<_, SessionError>((responses, welcome))
         };
         let opened = timeout(PATIENCE, opened).await;
-        let (heard, welcome) = opened.map_err(|_| SessionError::Silent)??;
-        let Heard::Welcome(welcome) = welcome else {
+        let (responses, welcome) = opened.map_err(|_| SessionError::Silent)??;
+        let ResponseBody::Welcome(welcome) = welcome else {
             return Err(SessionError::NoWelcome);
         };
         assignments
@@ -117,7 +119,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             services,
             name,
             out,
-            heard,
+            responses,
             beats: Heartbeats::new(sent_at),
             interval: Heartbeats::interval(welcome.heartbeat_seconds),
             reported: 0,
@@ -127,68 +129,75 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
         })
     }
 
-    /// Hears and tells until the session ends.
-    pub(super) async fn run(&mut self, wishes: &mut Wishes) -> Result<Infallible, SessionError> {
+    /// Receives messages and sends reports until the session ends.
+    pub(super) async fn run(
+        &mut self,
+        assignments: &mut AnsweredAssignments,
+    ) -> Result<Infallible, SessionError> {
         let mut versions = self.services.objects.versions();
         versions.mark_unchanged();
-        self.tell_all(wishes).await?;
+        self.report_all(assignments).await?;
         let mut ticks = interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                heard = self.heard.message() => self.hear(next(heard)?, wishes).await?,
+                response = self.responses.message() => self.receive(next(response)?, assignments).await?,
                 changed = versions.changed() => {
                     changed.map_err(|_| SessionError::Closed)?;
-                    for assignment in wishes.waiting() {
-                        self.assign(assignment, wishes).await?;
+                    for assignment in assignments.waiting() {
+                        self.assign(assignment, assignments).await?;
                     }
-                    self.tell_changes(wishes).await?;
+                    self.report_changes(assignments).await?;
                     if self.unschedulable != self.services.node.is_unschedulable() {
                         self.beat().await?;
                     }
                 }
                 _ = ticks.tick() => {
                     self.beat().await?;
-                    for assignment in wishes.open() {
-                        self.assign(assignment, wishes).await?;
+                    for assignment in assignments.open() {
+                        self.assign(assignment, assignments).await?;
                     }
                 }
             }
         }
     }
 
-    async fn hear(&mut self, heard: Heard, wishes: &mut Wishes) -> Result<(), SessionError> {
-        match heard {
-            Heard::Welcome(_) => Err(SessionError::NoWelcome),
-            Heard::HeartbeatAck(ack) => {
+    async fn receive(
+        &mut self,
+        body: ResponseBody,
+        assignments: &mut AnsweredAssignments,
+    ) -> Result<(), SessionError> {
+        match body {
+            ResponseBody::Welcome(_) => Err(SessionError::NoWelcome),
+            ResponseBody::HeartbeatAck(ack) => {
                 if self.beats.answered(ack.number) {
                     let since = self.beats.since();
                     self.services
                         .assignments
-                        .renew(self.name, &wishes.confirmed(), since)?;
+                        .renew(self.name, &assignments.confirmed(), since)?;
                 }
                 Ok(())
             }
-            Heard::Assignment(assignment) => {
+            ResponseBody::Assignment(assignment) => {
                 self.listing = self.listing.saturating_add(1);
-                self.assign(assignment, wishes).await
+                self.assign(assignment, assignments).await
             }
-            Heard::Withdrawal(withdrawal) => self.withdraw(&withdrawal, wishes).await,
-            Heard::ListComplete(complete) if self.whole => Err(SessionError::Torn {
-                said: complete.count,
-                heard: 0,
+            ResponseBody::Withdrawal(withdrawal) => self.withdraw(&withdrawal, assignments).await,
+            ResponseBody::ListComplete(complete) if self.whole => Err(SessionError::Torn {
+                announced: complete.count,
+                received: 0,
             }),
-            Heard::ListComplete(complete) => {
+            ResponseBody::ListComplete(complete) => {
                 if complete.count != self.listing {
                     return Err(SessionError::Torn {
-                        said: complete.count,
-                        heard: self.listing,
+                        announced: complete.count,
+                        received: self.listing,
                     });
                 }
                 self.whole = true;
-                wishes.keep_listed();
+                assignments.keep_listed();
                 // Now it is known which VMIs the list does not have.
-                self.tell_all(wishes).await
+                self.report_all(assignments).await
             }
         }
     }
@@ -196,7 +205,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn assign(
         &mut self,
         assignment: Assignment,
-        wishes: &mut Wishes,
+        assignments: &mut AnsweredAssignments,
     ) -> Result<(), SessionError> {
         let since = self.beats.since();
         let answer = self
@@ -204,10 +213,10 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             .assignments
             .assign(self.name, &assignment, since)
             .await;
-        if wishes.note(assignment, &answer) {
-            self.say(Said::Answer(answer)).await?;
+        if assignments.note(assignment, &answer) {
+            self.send(RequestBody::Answer(answer)).await?;
         }
-        if wishes.are_full() {
+        if assignments.are_full() {
             return Err(SessionError::TooMany);
         }
         Ok(())
@@ -216,7 +225,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn withdraw(
         &mut self,
         withdrawal: &Withdrawal,
-        wishes: &mut Wishes,
+        assignments: &mut AnsweredAssignments,
     ) -> Result<(), SessionError> {
         let answer = self
             .services
@@ -225,15 +234,15 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             .await;
         if answer.result() == proto_node::controlplane::answer::Result::Accepted {
             let name = (answer.namespace.clone(), answer.name.clone());
-            wishes.forget(&name);
-            self.say(Said::Answer(answer)).await?;
-            return self.tell_if_gone(name, withdrawal.token).await;
+            assignments.remove(&name);
+            self.send(RequestBody::Answer(answer)).await?;
+            return self.report_if_gone(name, withdrawal.token).await;
         }
-        self.say(Said::Answer(answer)).await
+        self.send(RequestBody::Answer(answer)).await
     }
 
     /// An object that was withdrawn and is not there makes no change: it is reported as gone here.
-    async fn tell_if_gone(
+    async fn report_if_gone(
         &mut self,
         (namespace, name): AssignedName,
         token: u64,
@@ -249,7 +258,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             token,
             ..Report::default()
         };
-        self.say(Said::Report(gone(nothing))).await
+        self.send(RequestBody::Report(gone(nothing))).await
     }
 
     async fn beat(&mut self) -> Result<(), SessionError> {
@@ -261,26 +270,29 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             number,
             unschedulable,
         };
-        self.say(Said::Heartbeat(beat)).await
+        self.send(RequestBody::Heartbeat(beat)).await
     }
 
     /// Everything that the node has of this control plane.
-    async fn tell_all(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
+    async fn report_all(&mut self, assignments: &AnsweredAssignments) -> Result<(), SessionError> {
         let listed = self.services.objects.list(Kind::VirtualMachineInstance)?;
         self.reported = listed.version;
         let mut count = 0;
         for object in &listed.items {
             if let Some(report) = report(self.name, object) {
                 count += 1;
-                self.tell(report, wishes).await?;
+                self.send_report(report, assignments).await?;
             }
         }
-        self.say(Said::ReportComplete(ReportComplete { count }))
+        self.send(RequestBody::ReportComplete(ReportComplete { count }))
             .await
     }
 
     /// What has changed since.
-    async fn tell_changes(&mut self, wishes: &Wishes) -> Result<(), SessionError> {
+    async fn report_changes(
+        &mut self,
+        assignments: &AnsweredAssignments,
+    ) -> Result<(), SessionError> {
         loop {
             let kind = Kind::VirtualMachineInstance;
             let some = self
@@ -289,7 +301,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                 .changes_after(kind, self.reported, CHANGES);
             let (changes, until) = match some {
                 Ok(changes) => changes,
-                Err(ApiError::Expired(_)) => return self.tell_all(wishes).await,
+                Err(ApiError::Expired(_)) => return self.report_all(assignments).await,
                 Err(error) => return Err(error.into()),
             };
             if until == self.reported {
@@ -300,22 +312,26 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                 let report = report(self.name, &change.object);
                 match report {
                     Some(report) if change.change == ChangeKind::Deleted => {
-                        self.tell(gone(report), wishes).await?;
+                        self.send_report(gone(report), assignments).await?;
                     }
-                    Some(report) => self.tell(report, wishes).await?,
+                    Some(report) => self.send_report(report, assignments).await?,
                     None => {}
                 }
             }
         }
     }
 
-    async fn tell(&mut self, mut report: Report, wishes: &Wishes) -> Result<(), SessionError> {
+    async fn send_report(
+        &mut self,
+        mut report: Report,
+        assignments: &AnsweredAssignments,
+    ) -> Result<(), SessionError> {
         let name = (report.namespace.clone(), report.name.clone());
-        report.unlisted = self.whole && !report.gone && !wishes.lists(&name);
-        self.say(Said::Report(report)).await
+        report.unlisted = self.whole && !report.gone && !assignments.lists(&name);
+        self.send(RequestBody::Report(report)).await
     }
 
-    async fn say(&self, body: Said) -> Result<(), SessionError> {
+    async fn send(&self, body: RequestBody) -> Result<(), SessionError> {
         match timeout(PATIENCE, self.out.send(request(body))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(SessionError::Closed),
@@ -324,14 +340,14 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     }
 }
 
-fn request(body: Said) -> SessionRequest {
+fn request(body: RequestBody) -> SessionRequest {
     SessionRequest { body: Some(body) }
 }
 
-/// What was heard. A message that this release does not know is from a newer control plane, and cannot be
+/// The message that was received. A message that this release does not know is from a newer control plane, and cannot be
 /// passed over: it might be what guests depend on.
-fn next(heard: Result<Option<SessionResponse>, Status>) -> Result<Heard, SessionError> {
-    let message = heard
+fn next(response: Result<Option<SessionResponse>, Status>) -> Result<ResponseBody, SessionError> {
+    let message = response
         .map_err(SessionError::Ended)?
         .ok_or(SessionError::Closed)?;
     message.body.ok_or_else(|| {

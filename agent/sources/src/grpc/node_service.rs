@@ -45,7 +45,7 @@ pub(super) struct Service<O, G, N> {
 }
 
 impl<O, G: GuestStreams, N> Service<O, G, N> {
-    async fn tell(
+    async fn run_verb(
         &self,
         verb: Verb,
         request: Request<VerbRequest>,
@@ -53,7 +53,7 @@ impl<O, G: GuestStreams, N> Service<O, G, N> {
         let permit = Permit::of(&request)?;
         let request = request.into_inner();
         let kind = Kind::VirtualMachineInstance;
-        let tell = GuestVerb {
+        let verb = GuestVerb {
             target: permit.target(kind, request.namespace, request.name)?,
             uid: request.uid,
             verb,
@@ -61,7 +61,7 @@ impl<O, G: GuestStreams, N> Service<O, G, N> {
             dry_run: request.dry_run,
             client: permit.caller,
         };
-        let done = self.services.guests.run_verb(tell).await?;
+        let done = self.services.guests.run_verb(verb).await?;
         Ok(Response::new(VerbResponse {
             object: Some(done.object),
             told_before: done.before,
@@ -150,7 +150,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
         );
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         let after = pages::Token::parse(&request.r#continue)?;
-        call.check_room()?;
+        call.check_available()?;
         let listed = self.services.objects.list(parse_kind(filter.kind.kind)?)?;
         let version = listed.version;
         let items = listed.items.into_iter();
@@ -179,7 +179,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
             request.field_selector.as_str(),
         );
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
-        call.check_room()?;
+        call.check_available()?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
         let watch = Watch::new(NodeFeed(self.services.objects.clone()), filter, call, out);
         tokio::spawn(watch.run(request.resource_version));
@@ -210,25 +210,25 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
     }
 
     async fn pause(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
-        self.tell(Verb::Pause, request).await
+        self.run_verb(Verb::Pause, request).await
     }
 
     async fn unpause(
         &self,
         request: Request<VerbRequest>,
     ) -> Result<Response<VerbResponse>, Status> {
-        self.tell(Verb::Unpause, request).await
+        self.run_verb(Verb::Unpause, request).await
     }
 
     async fn soft_reboot(
         &self,
         request: Request<VerbRequest>,
     ) -> Result<Response<VerbResponse>, Status> {
-        self.tell(Verb::SoftReboot, request).await
+        self.run_verb(Verb::SoftReboot, request).await
     }
 
     async fn reset(&self, request: Request<VerbRequest>) -> Result<Response<VerbResponse>, Status> {
-        self.tell(Verb::Reset, request).await
+        self.run_verb(Verb::Reset, request).await
     }
 
     async fn stop(&self, request: Request<StopRequest>) -> Result<Response<VerbResponse>, Status> {
@@ -237,7 +237,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
             grace_period_seconds: seconds,
         };
         let request = request.map(|stop| stop.guest.unwrap_or_default());
-        self.tell(verb, request).await
+        self.run_verb(verb, request).await
     }
 
     async fn console(

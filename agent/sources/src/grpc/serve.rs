@@ -22,7 +22,7 @@ use crate::client_log::ClientLog;
 use crate::forward::Forwards;
 use crate::guest_streams::GuestStreams;
 use crate::images::{ImageCalls, ImageRegistry};
-use crate::listen::{Connection, Socket, TlsDoor, incoming};
+use crate::listen::{Connection, Socket, TlsListener, incoming};
 use crate::machines::{MachineCalls, MachineRegistry};
 use crate::maintenance::{Maintained, MaintenanceCalls};
 use crate::node_view::NodeView;
@@ -61,11 +61,11 @@ pub enum ServeError {
 
 /// Where clients come in, and what they may do then.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Listeners {
     /// For processes of the node.
     pub socket: Socket,
     /// For clients with certificates, if for any.
-    pub tls: Option<TlsDoor>,
+    pub tls: Option<TlsListener>,
     /// Grants that requests are checked against.
     pub access: Access,
     /// How much of it at a time.
@@ -78,7 +78,7 @@ pub struct Doors {
 /// See [`ServeError`].
 pub async fn serve<O, G, N>(
     services: Services<O, G, N>,
-    mut doors: Doors,
+    mut listeners: Listeners,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ServeError>
 where
@@ -86,11 +86,11 @@ where
     G: GuestStreams,
     N: NodeView + Maintained + ImageRegistry,
 {
-    let listener = doors.socket.listener.take().ok_or(ServeError::Taken)?;
-    let connections = incoming(listener, doors.tls);
+    let listener = listeners.socket.listener.take().ok_or(ServeError::Taken)?;
+    let connections = incoming(listener, listeners.tls);
     serve_on(
         services,
-        (doors.access, doors.limits),
+        (listeners.access, listeners.limits),
         connections,
         shutdown,
     )

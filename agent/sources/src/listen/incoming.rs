@@ -1,4 +1,4 @@
-//! Connections of all doors, each with who made it.
+//! Connections of all listeners, each with who made it.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 
 use super::connection::Connection;
 use super::connection_limit::{ConnectionLimit, ConnectionPermit};
-use super::tls::{TlsDoor, TlsKeys};
+use super::tls::{TlsKeys, TlsListener};
 use crate::access::{Caller, Subject};
 use crate::client_log::ClientLog;
 
@@ -29,7 +29,7 @@ const MOST_REMOTE: usize = 1024;
 const LOCAL_EACH: usize = 256;
 const MOST_LOCAL: usize = 4096;
 
-/// Connections of all doors, but for root's.
+/// Connections of all listeners, but for root's.
 pub const MOST_CONNECTIONS: usize = MOST_REMOTE + MOST_LOCAL;
 
 /// How long to wait after a failure to accept, such as too many open files.
@@ -43,18 +43,18 @@ type Out = mpsc::Sender<io::Result<Connection>>;
 /// Connections from the Unix socket and, where there is one, the TCP port. They end with the answer.
 pub(crate) fn incoming(
     socket: UnixListener,
-    door: Option<TlsDoor>,
+    tls: Option<TlsListener>,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (out, connections) = mpsc::channel(BACKLOG);
-    if let Some(door) = door {
-        let (followed, served) = (door.keys.clone(), out.clone());
+    if let Some(tls) = tls {
+        let (followed, served) = (tls.keys.clone(), out.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = followed.follow_withdrawals() => {}
                 () = served.closed() => {}
             }
         });
-        tokio::spawn(remote(door, out.clone()));
+        tokio::spawn(remote(tls, out.clone()));
     }
     tokio::spawn(local(socket, out));
     ReceiverStream::new(connections)
@@ -114,12 +114,12 @@ impl Budget {
     }
 }
 
-async fn remote(door: TlsDoor, out: Out) {
+async fn remote(tls: TlsListener, out: Out) {
     let handshakes = ConnectionLimit::new(HANDSHAKES_EACH, HANDSHAKES);
-    let clients = Budget::new(door.most_each, MOST_REMOTE);
+    let clients = Budget::new(tls.most_each, MOST_REMOTE);
     loop {
         let accepted = tokio::select! {
-            accepted = door.listener.accept() => accepted,
+            accepted = tls.listener.accept() => accepted,
             () = out.closed() => return,
         };
         let (stream, address) = match accepted {
@@ -133,7 +133,7 @@ async fn remote(door: TlsDoor, out: Out) {
             debug!(%address, "too many handshakes at a time from that network; one is closed");
             continue;
         };
-        let (keys, clients, out) = (door.keys.clone(), clients.clone(), out.clone());
+        let (keys, clients, out) = (tls.keys.clone(), clients.clone(), out.clone());
         tokio::spawn(async move {
             let shown_in = tokio::time::timeout(HANDSHAKE, show_in(stream, &keys, &clients)).await;
             drop(begun);

@@ -206,14 +206,14 @@ impl Validity {
 
 /// A TCP port where clients with certificates are served.
 #[derive(Debug)]
-pub struct TlsDoor {
+pub struct TlsListener {
     pub(super) listener: TcpListener,
     pub(super) keys: TlsKeys,
     /// Connections that one client may have.
     pub(super) most_each: usize,
 }
 
-impl TlsDoor {
+impl TlsListener {
     /// Serves those who connect to `listener`.
     #[must_use]
     pub fn new(listener: TcpListener, keys: TlsKeys, most_each: usize) -> Self {

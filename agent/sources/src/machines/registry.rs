@@ -1,6 +1,6 @@
 //! What the calls on machines are carried out by.
 
-use agent_objects::{MachineWish, Object};
+use agent_objects::{MachineRequest, Object};
 
 use crate::error::ApiError;
 use crate::objects::WriteBy;
@@ -14,7 +14,7 @@ pub trait MachineRegistry: Clone + Send + Sync + 'static {
     fn change_machine(
         &self,
         name: (&str, &str),
-        wish: MachineWish,
+        request: MachineRequest,
         by: &WriteBy,
     ) -> Result<Object, ApiError>;
 }

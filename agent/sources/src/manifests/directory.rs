@@ -21,12 +21,12 @@ const NAMELESS: &str = "metadata.name must be set: an object of a file needs a n
 
 /// One VMI that a file asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct DesiredVmi {
     /// Name of the file.
     pub(crate) file: String,
-    /// Tells one version of the wish from another.
+    /// Digest of the object: differs where the object was changed.
     pub(crate) digest: String,
-    /// What is wished for.
+    /// The object as the file has it.
     pub(crate) object: VirtualMachineInstance,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Wish {
 pub(crate) type OtherComplaint = (ObjectId, String, String);
 
 /// Namespace and name.
-pub(crate) type WishKey = (String, String);
+pub(crate) type VmiKey = (String, String);
 
 /// What a file last said.
 #[derive(Debug, Default)]
@@ -42,23 +42,23 @@ struct FileState {
     /// Digest of the bytes that were last looked at.
     seen: Vec<u8>,
     /// From the last version that could be read; `None` when none could yet.
-    wishes: Option<Wishes>,
+    desired_objects: Option<DesiredObjects>,
 }
 
 /// What one file asks for.
 #[derive(Debug, Default)]
-struct Wishes {
-    vmis: Vec<Wish>,
-    others: Vec<OtherWish>,
+struct DesiredObjects {
+    vmis: Vec<DesiredVmi>,
+    others: Vec<DesiredObject>,
 }
 
-/// Something to tell the operator about a file.
+/// Something to report to the operator about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
     /// Name of the file.
     pub(crate) file: String,
     /// Namespace and name of the object, as far as they are known.
-    pub(crate) object: WishKey,
+    pub(crate) object: VmiKey,
     /// One sentence.
     pub(crate) message: String,
 }
@@ -109,7 +109,7 @@ impl Directory {
                     format!("is left out: the directory holds more than {MAX_FILES} files");
                 complaints.push(Complaint {
                     file,
-                    object: WishKey::default(),
+                    object: VmiKey::default(),
                     message,
                 });
             }
@@ -147,61 +147,63 @@ impl Directory {
 
     /// Every VMI that is asked for, and complaints about those asked for twice (the file that comes
     /// first in the alphabet wins).
-    pub(crate) fn wishes(&self) -> (BTreeMap<WishKey, Wish>, Vec<Complaint>) {
-        let (mut wishes, mut complaints) = (BTreeMap::<WishKey, Wish>::new(), Vec::new());
-        for wish in self
+    pub(crate) fn vmis(&self) -> (BTreeMap<VmiKey, DesiredVmi>, Vec<Complaint>) {
+        let (mut desired_objects, mut complaints) =
+            (BTreeMap::<VmiKey, DesiredVmi>::new(), Vec::new());
+        for desired in self
             .files
             .values()
-            .filter_map(|state| state.wishes.as_ref())
-            .flat_map(|wishes| &wishes.vmis)
+            .filter_map(|state| state.desired_objects.as_ref())
+            .flat_map(|desired_objects| &desired_objects.vmis)
         {
-            let key = key_of(&wish.object);
-            match wishes.get(&key) {
+            let key = key_of(&desired.object);
+            match desired_objects.get(&key) {
                 Some(first) => {
                     let message = format!(
                         "{}/{} is left out: {} has it already",
                         key.0, key.1, first.file
                     );
                     complaints.push(Complaint {
-                        file: wish.file.clone(),
+                        file: desired.file.clone(),
                         object: key,
                         message,
                     });
                 }
                 None => {
-                    wishes.insert(key, wish.clone());
+                    desired_objects.insert(key, desired.clone());
                 }
             }
         }
-        (wishes, complaints)
+        (desired_objects, complaints)
     }
 
     /// Every other object that is asked for, and those asked for twice: which, by which file, and what to say.
-    pub(crate) fn others(&self) -> (BTreeMap<ObjectId, OtherWish>, Vec<OtherComplaint>) {
-        let (mut wishes, mut complaints) = (BTreeMap::<ObjectId, OtherWish>::new(), Vec::new());
+    pub(crate) fn others(&self) -> (BTreeMap<ObjectId, DesiredObject>, Vec<OtherComplaint>) {
+        let (mut desired_objects, mut complaints) =
+            (BTreeMap::<ObjectId, DesiredObject>::new(), Vec::new());
         let files = self.files.values();
-        let asked = files.filter_map(|state| state.wishes.as_ref());
-        for wish in asked.flat_map(|wishes| &wishes.others) {
-            let id = wish.object.id();
-            if let Some(first) = wishes.get(&id) {
+        let asked = files.filter_map(|state| state.desired_objects.as_ref());
+        for desired in asked.flat_map(|desired_objects| &desired_objects.others) {
+            let id = desired.object.id();
+            if let Some(first) = desired_objects.get(&id) {
                 let first = &first.file;
                 let message = format!(
                     "{} {:?} is left out: {first} has it already",
                     id.kind, id.name
                 );
-                complaints.push((id, wish.file.clone(), message));
+                complaints.push((id, desired.file.clone(), message));
             } else {
-                wishes.insert(id, wish.clone());
+                desired_objects.insert(id, desired.clone());
             }
         }
-        (wishes, complaints)
+        (desired_objects, complaints)
     }
 
     /// Whether what this file wants is not known: it is there and could never be read.
     pub(crate) fn is_unknown(&self, file: &str) -> bool {
         self.files
             .get(file)
-            .is_some_and(|state| state.wishes.is_none())
+            .is_some_and(|state| state.desired_objects.is_none())
     }
 }
 
@@ -213,8 +215,8 @@ impl FileState {
         }
         self.seen = seen;
         match parse(kinds, file, bytes) {
-            Ok(wishes) => {
-                self.wishes = Some(wishes);
+            Ok(desired_objects) => {
+                self.desired_objects = Some(desired_objects);
                 Vec::new()
             }
             Err(complaints) => complaints,
@@ -229,7 +231,7 @@ impl FileState {
         self.seen = seen;
         vec![Complaint {
             file: file.to_owned(),
-            object: WishKey::default(),
+            object: VmiKey::default(),
             message: format!("cannot be read: {why}"),
         }]
     }
@@ -274,20 +276,20 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// All objects of a file, or everything that is wrong with it. One bad document spoils the file:
 /// what an operator saves is one change, and half of it may be worse than none.
-fn parse(kinds: &Kinds, file: &str, bytes: &[u8]) -> Result<Wishes, Vec<Complaint>> {
-    let complain = |object: WishKey, message: String| Complaint {
+fn parse(kinds: &Kinds, file: &str, bytes: &[u8]) -> Result<DesiredObjects, Vec<Complaint>> {
+    let complain = |object: VmiKey, message: String| Complaint {
         file: file.to_owned(),
         object,
         message,
     };
     let documents = manifest::parse(bytes)
-        .map_err(|error| vec![complain(WishKey::default(), error.to_string())])?;
-    let (mut wishes, mut complaints) = (Wishes::default(), Vec::new());
+        .map_err(|error| vec![complain(VmiKey::default(), error.to_string())])?;
+    let (mut desired_objects, mut complaints) = (DesiredObjects::default(), Vec::new());
     for document in documents {
         let named = (document.name.namespace, document.name.name);
         if let Some(value) = document.other {
-            match other_wish(kinds, file, value) {
-                Ok(wish) => wishes.others.push(wish),
+            match desired_object(kinds, file, value) {
+                Ok(desired) => desired_objects.others.push(desired),
                 Err(message) => {
                     let message = format!("line {}: {message}", document.line);
                     complaints.push(complain(named, message));
@@ -296,8 +298,8 @@ fn parse(kinds: &Kinds, file: &str, bytes: &[u8]) -> Result<Wishes, Vec<Complain
             continue;
         }
         match document.object.map(|object| object.kind) {
-            Ok(Some(object::Kind::VirtualMachineInstance(vmi))) => match wish(file, vmi) {
-                Ok(wish) => wishes.vmis.push(wish),
+            Ok(Some(object::Kind::VirtualMachineInstance(vmi))) => match desired_vmi(file, vmi) {
+                Ok(desired) => desired_objects.vmis.push(desired),
                 Err(message) => complaints.push(complain(
                     named,
                     format!("line {}: {message}", document.line),
@@ -320,14 +322,18 @@ fn parse(kinds: &Kinds, file: &str, bytes: &[u8]) -> Result<Wishes, Vec<Complain
         }
     }
     if complaints.is_empty() {
-        Ok(wishes)
+        Ok(desired_objects)
     } else {
         Err(complaints)
     }
 }
 
 /// An object without a guest. What admission says of it comes when it is applied.
-fn other_wish(kinds: &Kinds, file: &str, value: serde_json::Value) -> Result<OtherWish, String> {
+fn desired_object(
+    kinds: &Kinds,
+    file: &str,
+    value: serde_json::Value,
+) -> Result<DesiredObject, String> {
     let (kind, mut object) = kinds.read(value).map_err(|error| error.to_string())?;
     if !matches!(kind.writer, Writer::Objects(_)) {
         let text = format!("a {} is written by the agent alone", kind.kind);
@@ -341,13 +347,13 @@ fn other_wish(kinds: &Kinds, file: &str, value: serde_json::Value) -> Result<Oth
         metadata.namespace = String::from("default");
     }
     metadata.generate_name.clear();
-    Ok(OtherWish {
+    Ok(DesiredObject {
         file: file.to_owned(),
         object,
     })
 }
 
-fn wish(file: &str, mut object: VirtualMachineInstance) -> Result<Wish, String> {
+fn desired_vmi(file: &str, mut object: VirtualMachineInstance) -> Result<DesiredVmi, String> {
     let metadata = object.metadata.get_or_insert_default();
     if metadata.name.is_empty() {
         return Err(String::from(NAMELESS));
@@ -358,14 +364,14 @@ fn wish(file: &str, mut object: VirtualMachineInstance) -> Result<Wish, String> 
     metadata.generate_name.clear();
     object.status = None;
     let digest = hex(&Sha256::digest(object.encode_to_vec()));
-    Ok(Wish {
+    Ok(DesiredVmi {
         file: file.to_owned(),
         digest,
         object,
     })
 }
 
-pub(crate) fn key_of(object: &VirtualMachineInstance) -> WishKey {
+pub(crate) fn key_of(object: &VirtualMachineInstance) -> VmiKey {
     object
         .metadata
         .as_ref()
@@ -384,10 +390,10 @@ fn hex(bytes: &[u8]) -> String {
 
 /// An object that a file asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OtherWish {
+pub(crate) struct DesiredObject {
     /// Name of the file.
     pub(crate) file: String,
-    /// What is wished for.
+    /// The object as the file has it.
     pub(crate) object: Object,
 }
 

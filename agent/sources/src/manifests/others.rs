@@ -6,7 +6,7 @@ use agent_domain::Owner;
 use agent_objects::{Kinds, ObjectId};
 use tracing::{info, warn};
 
-use super::directory::{Directory, OtherWish};
+use super::directory::{DesiredObject, Directory};
 use super::reconcile::REASON;
 use super::swept::Swept;
 use crate::error::ApiError;
@@ -15,12 +15,12 @@ use crate::objects::{ObjectRegistry, WriteBy};
 /// Who manages what manifests say.
 pub(super) const MANAGER: &str = "kvmlet-manifests";
 
-/// The result of applying each wish. They are applied once for each content; the agent that starts applies them all, which changes
+/// The result of applying each desired. They are applied once for each content; the agent that starts applies them all, which changes
 /// nothing where they are as they were.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     /// As it was applied, or refused for good. In memory alone: a digest of a Secret would tell guesses apart.
-    settled: BTreeMap<ObjectId, OtherWish>,
+    settled: BTreeMap<ObjectId, DesiredObject>,
     /// Texts that were logged already.
     said: BTreeSet<String>,
     /// What was looked through for objects whose file is gone.
@@ -40,16 +40,17 @@ impl Others {
         if self.is_done {
             return;
         }
-        let (wishes, complaints) = files.others();
+        let (desired_objects, complaints) = files.others();
         for (id, file, message) in complaints {
             self.complain(objects, &id, &file, &message);
         }
         let mut is_done = true;
-        for (id, wish) in in_order(objects.kinds(), &wishes) {
-            is_done &= self.apply(objects, id, wish).await;
+        for (id, desired) in in_order(objects.kinds(), &desired_objects) {
+            is_done &= self.apply(objects, id, desired).await;
         }
-        self.settled.retain(|id, _| wishes.contains_key(id));
-        is_done &= self.swept.sweep(objects, files, &wishes).await;
+        self.settled
+            .retain(|id, _| desired_objects.contains_key(id));
+        is_done &= self.swept.sweep(objects, files, &desired_objects).await;
         self.is_done = is_done;
     }
 
@@ -58,13 +59,13 @@ impl Others {
         &mut self,
         objects: &impl ObjectRegistry,
         id: &ObjectId,
-        wish: &OtherWish,
+        desired: &DesiredObject,
     ) -> bool {
         let present = match objects.get_object(id) {
             Ok(present) => Some(present),
             Err(ApiError::NotFound { .. }) => None,
             Err(error) => {
-                self.complain(objects, id, &wish.file, &error.to_string());
+                self.complain(objects, id, &desired.file, &error.to_string());
                 return false;
             }
         };
@@ -80,34 +81,34 @@ impl Others {
                     "{} {:?} is left out: an object of that name belongs to {owner}; {way_out}",
                     id.kind, id.name
                 );
-                self.complain(objects, id, &wish.file, &message);
+                self.complain(objects, id, &desired.file, &message);
                 return true;
             }
-            if self.settled.get(id) == Some(wish) {
+            if self.settled.get(id) == Some(desired) {
                 return true;
             }
         }
         let by = WriteBy {
             owner: Owner::ManifestDirectory {
-                file: wish.file.clone(),
+                file: desired.file.clone(),
             },
             dry_run: false,
             idempotency_key: String::new(),
             manager: String::from(MANAGER),
         };
-        let error = match objects.apply_object(wish.object.clone(), &by).await {
+        let error = match objects.apply_object(desired.object.clone(), &by).await {
             Ok(written) => {
                 if written.changed {
                     let (kind, name, namespace, file) =
-                        (&id.kind, &id.name, &id.namespace, &wish.file);
+                        (&id.kind, &id.name, &id.namespace, &desired.file);
                     info!(kind, name, namespace, file, "applied from its manifest");
                 }
-                self.settled.insert(id.clone(), wish.clone());
+                self.settled.insert(id.clone(), desired.clone());
                 return true;
             }
             Err(error) => error,
         };
-        self.complain(objects, id, &wish.file, &error.to_string());
+        self.complain(objects, id, &desired.file, &error.to_string());
         // What is wrong with the manifest stays so until it is changed.
         matches!(error, ApiError::Invalid { .. } | ApiError::BadRequest(_))
     }
@@ -134,14 +135,14 @@ impl Others {
 /// Objects that are made together with copies of others come after those, which they are judged with.
 fn in_order<'a>(
     kinds: &Kinds,
-    wishes: &'a BTreeMap<ObjectId, OtherWish>,
-) -> impl Iterator<Item = (&'a ObjectId, &'a OtherWish)> {
+    desired_objects: &'a BTreeMap<ObjectId, DesiredObject>,
+) -> impl Iterator<Item = (&'a ObjectId, &'a DesiredObject)> {
     let is_last = |id: &ObjectId| {
         kinds
             .find(&id.kind)
             .is_some_and(|it| it.companions.is_some())
     };
-    let (last, first): (Vec<_>, Vec<_>) = wishes.iter().partition(|(id, _)| is_last(id));
+    let (last, first): (Vec<_>, Vec<_>) = desired_objects.iter().partition(|(id, _)| is_last(id));
     first.into_iter().chain(last)
 }
 
@@ -156,20 +157,20 @@ mod tests {
             "VirtualMachineClusterInstancetype",
             "VirtualMachinePreference",
         ];
-        let wish = |kind: &str| {
+        let desired = |kind: &str| {
             let id = ObjectId {
                 kind: kind.to_owned(),
                 namespace: String::from("default"),
                 name: String::from("web"),
             };
-            let wish = OtherWish {
+            let desired = DesiredObject {
                 file: String::from("a.yaml"),
                 object: agent_objects::Object::default(),
             };
-            (id, wish)
+            (id, desired)
         };
-        let wishes = BTreeMap::from(kinds.map(wish));
-        let order = in_order(Kinds::this_release(), &wishes);
+        let desired_objects = BTreeMap::from(kinds.map(desired));
+        let order = in_order(Kinds::this_release(), &desired_objects);
         let order: Vec<&str> = order.map(|(id, _)| id.kind.as_str()).collect();
         let [machine, instancetype, preference] = kinds;
         assert_eq!(order, [instancetype, preference, machine]);

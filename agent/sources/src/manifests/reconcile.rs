@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agent_domain::{Owner, SOURCE_ANNOTATION};
 use proto_node::vmi::VirtualMachineInstance;
 
-use super::directory::{Wish, WishKey, key_of};
+use super::directory::{DesiredVmi, VmiKey, key_of};
 
 /// Reason of events about manifests.
 pub(super) const REASON: &str = "InvalidManifest";
@@ -20,13 +20,13 @@ pub(crate) enum Step {
     Create(Box<VirtualMachineInstance>),
     /// End the VMI of this uid.
     Delete {
-        key: WishKey,
+        key: VmiKey,
         uid: String,
         why: &'static str,
     },
     /// The name is taken by somebody else's object.
     Taken {
-        key: WishKey,
+        key: VmiKey,
         file: String,
         owner: Owner,
     },
@@ -35,27 +35,27 @@ pub(crate) enum Step {
 /// Steps after which exactly the wanted objects are there. `is_open` says whether the node starts guests, and
 /// `is_unknown` tells of files that are there and cannot be read: what came from them stays.
 pub(crate) fn reconcile(
-    wishes: &BTreeMap<WishKey, Wish>,
+    desired_objects: &BTreeMap<VmiKey, DesiredVmi>,
     present: &[VirtualMachineInstance],
     is_open: bool,
     is_unknown: impl Fn(&str) -> bool,
 ) -> Vec<Step> {
-    let present: BTreeMap<WishKey, &VirtualMachineInstance> = present
+    let present: BTreeMap<VmiKey, &VirtualMachineInstance> = present
         .iter()
         .map(|object| (key_of(object), object))
         .collect();
     let mut steps = Vec::new();
-    for (key, wish) in wishes {
+    for (key, desired) in desired_objects {
         match present.get(key) {
-            None => steps.push(Step::Create(Box::new(object_of(wish)))),
-            Some(object) => steps.extend(step_for(key, wish, object, is_open)),
+            None => steps.push(Step::Create(Box::new(object_of(desired)))),
+            Some(object) => steps.extend(step_for(key, desired, object, is_open)),
         }
     }
     for (key, object) in present {
         let Owner::ManifestDirectory { file } = owner(object) else {
             continue;
         };
-        if !wishes.contains_key(&key) && !is_unknown(&file) && !is_deleting(object) {
+        if !desired_objects.contains_key(&key) && !is_unknown(&file) && !is_deleting(object) {
             steps.push(Step::Delete {
                 key,
                 uid: uid(object),
@@ -68,8 +68,8 @@ pub(crate) fn reconcile(
 
 /// Step for an object that is there and wanted.
 fn step_for(
-    key: &WishKey,
-    wish: &Wish,
+    key: &VmiKey,
+    desired: &DesiredVmi,
     object: &VirtualMachineInstance,
     is_open: bool,
 ) -> Option<Step> {
@@ -77,7 +77,7 @@ fn step_for(
     if !matches!(owner, Owner::ManifestDirectory { .. }) {
         return Some(Step::Taken {
             key: key.clone(),
-            file: wish.file.clone(),
+            file: desired.file.clone(),
             owner,
         });
     }
@@ -91,7 +91,7 @@ fn step_for(
             why,
         })
     };
-    if annotation(object, DIGEST_ANNOTATION) != Some(&wish.digest) {
+    if annotation(object, DIGEST_ANNOTATION) != Some(&desired.digest) {
         return delete("its manifest was changed");
     }
     let status = object.status.as_ref()?;
@@ -108,18 +108,18 @@ fn step_for(
     }
 }
 
-fn object_of(wish: &Wish) -> VirtualMachineInstance {
-    let mut object = wish.object.clone();
+fn object_of(desired: &DesiredVmi) -> VirtualMachineInstance {
+    let mut object = desired.object.clone();
     let annotations = &mut object.metadata.get_or_insert_default().annotations;
     let owner = Owner::ManifestDirectory {
-        file: wish.file.clone(),
+        file: desired.file.clone(),
     };
     annotations.extend(
         owner
             .annotation()
             .map(|value| (SOURCE_ANNOTATION.to_owned(), value)),
     );
-    annotations.insert(DIGEST_ANNOTATION.to_owned(), wish.digest.clone());
+    annotations.insert(DIGEST_ANNOTATION.to_owned(), desired.digest.clone());
     object
 }
 
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn key() -> WishKey {
+    fn key() -> VmiKey {
         (String::from("default"), String::from("web"))
     }
 
@@ -180,17 +180,17 @@ mod tests {
         }
     }
 
-    fn wishes(digest: &str) -> BTreeMap<WishKey, Wish> {
-        let wish = Wish {
+    fn desired_objects(digest: &str) -> BTreeMap<VmiKey, DesiredVmi> {
+        let desired = DesiredVmi {
             file: String::from("a.yaml"),
             digest: digest.to_owned(),
             object: bare(),
         };
-        BTreeMap::from([(key(), wish)])
+        BTreeMap::from([(key(), desired)])
     }
 
     fn made(digest: &str) -> VirtualMachineInstance {
-        object_of(&wishes(digest)[&key()])
+        object_of(&desired_objects(digest)[&key()])
     }
 
     fn with_status(phase: &str, reason: &str) -> VirtualMachineInstance {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_new_file_makes_its_object_with_its_source() {
-        let steps = reconcile(&wishes("1"), &[], true, |_| false);
+        let steps = reconcile(&desired_objects("1"), &[], true, |_| false);
         let [Step::Create(object)] = steps.as_slice() else {
             panic!("{steps:?}")
         };
@@ -232,14 +232,17 @@ mod tests {
             with_status("Running", ""),
             with_status("Succeeded", "GuestPoweroff"),
         ] {
-            assert_eq!(reconcile(&wishes("1"), &[object], true, |_| false), []);
+            assert_eq!(
+                reconcile(&desired_objects("1"), &[object], true, |_| false),
+                []
+            );
         }
     }
 
     #[test]
     fn a_changed_file_ends_the_object_and_waits_for_its_end() {
         assert!(deletes(&reconcile(
-            &wishes("2"),
+            &desired_objects("2"),
             &[made("1")],
             true,
             |_| false
@@ -247,20 +250,23 @@ mod tests {
         let mut ending = made("1");
         ending.metadata.get_or_insert_default().deletion_timestamp =
             String::from("2026-01-01T00:00:00Z");
-        assert_eq!(reconcile(&wishes("2"), &[ending], true, |_| false), []);
+        assert_eq!(
+            reconcile(&desired_objects("2"), &[ending], true, |_| false),
+            []
+        );
     }
 
     #[test]
     fn what_ended_with_the_node_is_made_anew_under_a_new_uid() {
         assert!(deletes(&reconcile(
-            &wishes("1"),
+            &desired_objects("1"),
             &[with_status("Failed", "NodeRebooted")],
             true,
             |_| false
         )));
         assert_eq!(
             reconcile(
-                &wishes("1"),
+                &desired_objects("1"),
                 &[with_status("Failed", "TripleFault")],
                 true,
                 |_| false
@@ -273,8 +279,16 @@ mod tests {
     fn what_the_node_itself_ended_comes_again_once_it_takes_guests() {
         for (phase, reason) in [("Succeeded", "Evicted"), ("Failed", "NodeShutdown")] {
             let present = [with_status(phase, reason)];
-            assert_eq!(reconcile(&wishes("1"), &present, false, |_| false), []);
-            assert!(deletes(&reconcile(&wishes("1"), &present, true, |_| false)));
+            assert_eq!(
+                reconcile(&desired_objects("1"), &present, false, |_| false),
+                []
+            );
+            assert!(deletes(&reconcile(
+                &desired_objects("1"),
+                &present,
+                true,
+                |_| false
+            )));
         }
     }
 
@@ -296,7 +310,7 @@ mod tests {
     #[test]
     fn objects_from_elsewhere_are_never_touched() {
         assert_eq!(reconcile(&BTreeMap::new(), &[bare()], true, |_| false), []);
-        let steps = reconcile(&wishes("1"), &[bare()], true, |_| false);
+        let steps = reconcile(&desired_objects("1"), &[bare()], true, |_| false);
         assert_eq!(
             steps,
             [Step::Taken {

@@ -13,7 +13,7 @@ use proto_node::node::object;
 use proto_node::vmi::VirtualMachineInstance;
 use tracing::{info, warn};
 
-use super::directory::{Complaint, Directory, WishKey, key_of};
+use super::directory::{Complaint, Directory, VmiKey, key_of};
 use super::others::{MANAGER, Others};
 use super::reconcile::{DIGEST_ANNOTATION, REASON, Step, directory, reconcile};
 use crate::error::ApiError;
@@ -39,8 +39,8 @@ pub struct ManifestSource<O, N> {
     others: Others,
     /// Complaints that were logged already, so that each is logged once.
     said: BTreeSet<String>,
-    /// Wishes that admission refused, by digest; they are not tried again as they are.
-    refused: BTreeSet<(WishKey, String)>,
+    /// DesiredObjects that admission refused, by digest; they are not tried again as they are.
+    refused: BTreeSet<(VmiKey, String)>,
     /// All VMIs were as the files want them.
     settled: Option<Settled>,
     listable: bool,
@@ -193,7 +193,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ManifestSource<O, N> {
 
     async fn settle_guests(&mut self) {
         self.settled = None;
-        let (wishes, complaints) = self.directory.wishes();
+        let (desired_objects, complaints) = self.directory.vmis();
         for complaint in complaints {
             self.complain(&complaint).await;
         }
@@ -203,13 +203,13 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ManifestSource<O, N> {
         };
         let version = listed.version;
         let present: Vec<_> = listed.items.into_iter().filter_map(vmi).collect();
-        let digests: BTreeSet<(WishKey, String)> = wishes
+        let digests: BTreeSet<(VmiKey, String)> = desired_objects
             .iter()
-            .map(|(key, wish)| (key.clone(), wish.digest.clone()))
+            .map(|(key, desired)| (key.clone(), desired.digest.clone()))
             .collect();
         self.refused.retain(|refused| digests.contains(refused));
         let is_open = !self.node.is_unschedulable();
-        let steps = reconcile(&wishes, &present, is_open, |file| {
+        let steps = reconcile(&desired_objects, &present, is_open, |file| {
             self.directory.is_unknown(file)
         });
         self.settled = steps.is_empty().then_some(Settled { version, is_open });

@@ -10,7 +10,7 @@ use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
 use proto_node::meta::ObjectMeta;
 use tracing::{info, warn};
 
-use super::directory::{Directory, OtherWish};
+use super::directory::{DesiredObject, Directory};
 use super::reconcile::directory;
 use crate::error::ApiError;
 use crate::objects::{Forms, ObjectDelete, ObjectRegistry, WriteBy};
@@ -33,7 +33,7 @@ impl Swept {
         &mut self,
         objects: &impl ObjectRegistry,
         files: &Directory,
-        wishes: &BTreeMap<ObjectId, OtherWish>,
+        desired_objects: &BTreeMap<ObjectId, DesiredObject>,
     ) -> bool {
         if self.revision != files.revision() {
             self.kinds.clear();
@@ -56,7 +56,7 @@ impl Swept {
                 let file = file_of(&object.metadata);
                 file.is_some_and(|file| !files.is_unknown(&file))
                     && !object.is_deleted()
-                    && !wishes.contains_key(&object.id())
+                    && !desired_objects.contains_key(&object.id())
             };
             let left_over: Vec<Object> = listed.items.into_iter().filter(is_left_over).collect();
             if left_over.is_empty() {

@@ -20,7 +20,7 @@ use crate::guest_streams::{
     Attach, Attached, Forward, Forwarded, GuestStreams, GuestVerb, Logs, LogsPieces, VerbResult,
 };
 use crate::machines::MachineRegistry;
-use crate::maintenance::{Maintained, Upkeep, UpkeepWish};
+use crate::maintenance::{Maintained, MaintenanceAction, MaintenanceRequest};
 use crate::node_view::{AnsweredCall, NodeView};
 use crate::objects::{
     Choice, Forms, ObjectChange, ObjectDelete, ObjectPatch, ObjectRegistry, ObjectScale,
@@ -259,8 +259,8 @@ impl Maintained for FakeRegistry {
         nothing()
     }
 
-    fn maintain(&self, wish: UpkeepWish) -> Result<(Maintenance, bool), ApiError> {
-        assert_ne!(wish.what, Upkeep::Cordon, "not in this test");
+    fn maintain(&self, request: MaintenanceRequest) -> Result<(Maintenance, bool), ApiError> {
+        assert_ne!(request.what, MaintenanceAction::Cordon, "not in this test");
         nothing()
     }
 }
@@ -428,7 +428,7 @@ impl MachineRegistry for FakeRegistry {
     fn change_machine(
         &self,
         _: (&str, &str),
-        _: agent_objects::MachineWish,
+        _: agent_objects::MachineRequest,
         _: &WriteBy,
     ) -> Result<agent_objects::Object, ApiError> {
         nothing()

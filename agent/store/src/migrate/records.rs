@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
-    Allocations, Claim, ClockMark, Condition, CredentialsSync, End, FirmwareWatch, GuestTold,
-    Heard, JudgedAddresses, Launch, OperationTold, Orders, PciAddresses, PhaseEntry, PodAddress,
-    ProbeRecord, Record, Report, SeenAddresses, StartFailures, StopProgress, VmiId,
+    Allocations, Claim, ClockMark, Condition, CredentialsSync, End, FirmwareWatch,
+    GuestAgentReport, JudgedAddresses, Launch, NotedDeletion, Orders, PciAddresses, PhaseEntry,
+    PodAddress, ProbeRecord, Record, Report, ReportedOperation, SeenAddresses, StartFailures,
+    StopProgress, VmiId,
 };
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
 use serde::Deserialize;
@@ -46,9 +47,9 @@ struct OldRecord {
     #[serde(default)]
     clock: Option<ClockMark>,
     #[serde(default)]
-    deletion: Option<Heard>,
+    deletion: Option<NotedDeletion>,
     #[serde(default)]
-    guest: Option<GuestTold>,
+    guest: Option<GuestAgentReport>,
     #[serde(default)]
     seen: SeenAddresses,
     #[serde(default)]
@@ -56,7 +57,7 @@ struct OldRecord {
     #[serde(default)]
     credentials: Option<CredentialsSync>,
     #[serde(default)]
-    operation: Option<OperationTold>,
+    operation: Option<ReportedOperation>,
     #[serde(default)]
     links_down: Option<BTreeSet<String>>,
 }

@@ -58,7 +58,7 @@ pub fn serve() -> anyhow::Result<Infallible> {
     anyhow::bail!("a server ended")
 }
 
-/// Receives until the guest is done and tells it how much that was.
+/// Receives until the guest is done and sends it the number of bytes.
 fn sink(mut stream: TcpStream) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut received: u64 = 0;

@@ -47,22 +47,22 @@ fn drive(flags: &Run, name: &str) -> anyhow::Result<()> {
     granted(&mut client, start, &[])?;
     let mut exit = None;
     while client.has_events() && exit.is_none() {
-        exit = tell_event(&mut client)?;
+        exit = print_event(&mut client)?;
     }
     // The VMM ends, and with it the console, after all output was relayed.
     let control = client.socket().try_clone()?;
     let watched = exit.is_none().then(|| control.as_fd());
     relay(&console, watched, || {
-        exit = tell_event(&mut client)?;
+        exit = print_event(&mut client)?;
         Ok(exit.is_none())
     })?;
     let exit = loop {
         match exit {
             Some(exit) => break exit,
-            None => exit = tell_event(&mut client)?,
+            None => exit = print_event(&mut client)?,
         }
     };
-    status::say(&format!(
+    status::print(&format!(
         "ended: {} resets={} {}",
         exit.reason().as_str_name(),
         exit.resets,
@@ -71,15 +71,15 @@ fn drive(flags: &Run, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a line for the next event; gives what was recorded when it tells the end.
-fn tell_event(client: &mut VmmClient) -> anyhow::Result<Option<ExitRecord>> {
+/// Prints a line for the next event; gives what was recorded when it is the end.
+fn print_event(client: &mut VmmClient) -> anyhow::Result<Option<ExitRecord>> {
     let event = client.next_event()?;
     let status = event.status.clone().unwrap_or_default();
     if status.exit.is_some() {
         return Ok(status.exit);
     }
     let name = event.kind().as_str_name();
-    status::say(&format!("event: {name} {}", status::line(&status)));
+    status::print(&format!("event: {name} {}", status::line(&status)));
     Ok(None)
 }
 

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            status::say(&format!("{error:#}"));
+            status::print(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

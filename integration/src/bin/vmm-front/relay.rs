@@ -11,12 +11,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Read at a time.
 const BUFFER_BYTES: usize = 4096;
 
-/// Connects `peer` until nothing more comes from it. Meanwhile `told` is called whenever there is something
+/// Connects `peer` until nothing more comes from it. Meanwhile `on_control` is called whenever there is something
 /// to read from `control`, until it says false.
 pub fn relay(
     peer: &UnixStream,
     mut control: Option<BorrowedFd<'_>>,
-    mut told: impl FnMut() -> anyhow::Result<bool>,
+    mut on_control: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     // By their descriptors: what comes goes on as it comes.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
@@ -27,7 +27,7 @@ pub fn relay(
     loop {
         let readable = input.as_ref().filter(|_| unsent.is_empty());
         let ready = wait(peer, !unsent.is_empty(), readable, control)?;
-        if ready.control && !told()? {
+        if ready.control && !on_control()? {
             control = None;
         }
         if let Some(from) = input.as_ref().filter(|_| ready.input)
@@ -36,11 +36,11 @@ pub fn relay(
             input = None;
         }
         send(peer, &mut unsent);
-        let mut said = Vec::new();
-        if ready.peer && !read(peer, &mut said)? {
+        let mut received = Vec::new();
+        if ready.peer && !read(peer, &mut received)? {
             return Ok(());
         }
-        (&output).write_all(&said)?;
+        (&output).write_all(&received)?;
     }
 }
 

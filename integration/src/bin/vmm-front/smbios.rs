@@ -1,4 +1,4 @@
-//! What SMBIOS tells the guest: `--smbios TABLE,NAME=VALUE,...`, once for each table.
+//! What SMBIOS has for the guest: `--smbios TABLE,NAME=VALUE,...`, once for each table.
 
 use std::str::FromStr;
 

@@ -18,15 +18,15 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::read_until`].
-    pub fn tell(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
-        self.follow_tell(command, limit, &mut std::io::sink())
+    pub fn shell_output(&mut self, command: &str, limit: Duration) -> anyhow::Result<String> {
+        self.follow_shell_output(command, limit, &mut std::io::sink())
     }
 
-    /// As [`Self::tell`]; what comes in is also written to `sink` at once.
+    /// As [`Self::shell_output`]; what comes in is also written to `sink` at once.
     ///
     /// # Errors
     /// As [`Self::follow_until`].
-    pub fn follow_tell(
+    pub fn follow_shell_output(
         &mut self,
         command: &str,
         limit: Duration,

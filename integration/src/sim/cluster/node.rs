@@ -7,8 +7,8 @@ use agent_plan::{
     BootId, BootTime, LeaseStep, Millis, OnExpiry, Phase, Stage, Timestamp, end_of_another_boot,
     keep_lease,
 };
-use agent_sources::Wishes;
-use proto_node::controlplane::session_response::Body as Heard;
+use agent_sources::AnsweredAssignments;
+use proto_node::controlplane::session_response::Body as ResponseBody;
 
 use super::super::random::Random;
 use super::store::Disk;
@@ -19,7 +19,7 @@ use super::wire::{Session, Wire};
 const OWN_GRACE_MS: i64 = 90_000;
 
 /// Words of the control plane that are remembered, to come again.
-const OLD_WORDS: usize = 50;
+const OLD_MESSAGES: usize = 50;
 
 /// One node.
 pub(super) struct Node {
@@ -28,7 +28,7 @@ pub(super) struct Node {
     pub(super) tally: ClusterTally,
     pub(super) wire: Option<Wire>,
     pub(super) agent: Agent,
-    pub(super) heard: Vec<Heard>,
+    pub(super) old_messages: Vec<ResponseBody>,
     /// When the last heartbeat was sent that was answered, by this node's clock; of this boot.
     pub(super) answered: Option<BootTime>,
     pub(super) now_ms: u64,
@@ -48,7 +48,7 @@ pub(super) struct Node {
 /// What an agent has in its memory.
 #[derive(Default)]
 pub(super) struct Agent {
-    pub(super) wishes: Wishes,
+    pub(super) assignments: AnsweredAssignments,
     pub(super) renewals: BTreeMap<String, BootTime>,
     pub(super) session: Option<Session>,
     pub(super) dials_ms: u64,
@@ -62,7 +62,7 @@ impl Node {
             tally: ClusterTally::default(),
             wire: None,
             agent: Agent::default(),
-            heard: Vec::new(),
+            old_messages: Vec::new(),
             answered: None,
             now_ms: 0,
             crime: None,
@@ -76,7 +76,7 @@ impl Node {
         }
     }
 
-    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+    pub(super) fn log(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("{:>9} ms  node {} {}", self.now_ms, self.name, what());
         }
@@ -113,10 +113,14 @@ impl Node {
 
     /// Something that a control plane said before, and that does not hold any more or still does: not one that it
     /// took back without this node having heard of that.
-    pub(super) fn old_words(&self, random: &mut Random) -> Option<Heard> {
-        let count = u64::try_from(self.heard.len()).ok().filter(|it| *it > 0)?;
-        let word = self.heard.get(usize::try_from(random.below(count)).ok()?)?;
-        let Heard::Assignment(it) = word else {
+    pub(super) fn old_message(&self, random: &mut Random) -> Option<ResponseBody> {
+        let count = u64::try_from(self.old_messages.len())
+            .ok()
+            .filter(|it| *it > 0)?;
+        let word = self
+            .old_messages
+            .get(usize::try_from(random.below(count)).ok()?)?;
+        let ResponseBody::Assignment(it) = word else {
             return Some(word.clone());
         };
         let metadata = it.object.as_ref()?.metadata.as_ref()?;
@@ -125,11 +129,13 @@ impl Node {
         was_followed.then(|| word.clone())
     }
 
-    pub(super) fn remember(&mut self, word: &Heard) {
-        if matches!(word, Heard::Assignment(_) | Heard::Withdrawal(_))
-            && self.heard.len() < OLD_WORDS
+    pub(super) fn remember(&mut self, word: &ResponseBody) {
+        if matches!(
+            word,
+            ResponseBody::Assignment(_) | ResponseBody::Withdrawal(_)
+        ) && self.old_messages.len() < OLD_MESSAGES
         {
-            self.heard.push(word.clone());
+            self.old_messages.push(word.clone());
         }
     }
 
@@ -144,7 +150,7 @@ impl Node {
     /// A person has it drained, or opens it again, when its agent answers.
     pub(super) fn drain(&mut self, draining: bool, now_ms: u64) {
         if self.has_power(now_ms) && now_ms >= self.agent_back_ms {
-            self.say(|| format!("is drained: {draining}"));
+            self.log(|| format!("is drained: {draining}"));
             self.disk.draining = draining;
         }
     }
@@ -178,7 +184,7 @@ impl Node {
     }
 
     fn lose_power(&mut self, random: &mut Random) {
-        self.say(|| String::from("loses its power"));
+        self.log(|| String::from("loses its power"));
         self.tally.cuts += 1;
         self.off_until_ms = self.now_ms + 5000 + random.below(90_000);
         self.agent_back_ms = 0;
@@ -190,7 +196,7 @@ impl Node {
 
     /// The agent is killed, and is back in a moment.
     pub(super) fn die(&mut self, random: &mut Random) {
-        self.say(|| String::from("its agent is killed"));
+        self.log(|| String::from("its agent is killed"));
         self.tally.kills += 1;
         self.agent = Agent::default();
         self.wire = None;
@@ -255,7 +261,7 @@ impl Node {
             }
         }
         for name in gone {
-            self.say(|| format!("{name} is gone"));
+            self.log(|| format!("{name} is gone"));
             self.disk.vmis.remove(&name);
         }
     }

@@ -6,7 +6,7 @@ use agent_plan::{
     Fence, LeaseTerms, Millis, Offer, OnExpiry, Stage, Step, accept, fence, step, withdraw,
 };
 use proto_node::controlplane::answer::Result as Answered;
-use proto_node::controlplane::session_request::Body as Said;
+use proto_node::controlplane::session_request::Body as RequestBody;
 use proto_node::controlplane::{Answer, Assignment, Report, Withdrawal};
 
 use super::super::random::Random;
@@ -29,16 +29,16 @@ impl Node {
         since: Duration,
         random: &mut Random,
         faults: bool,
-    ) -> Option<Vec<Said>> {
+    ) -> Option<Vec<RequestBody>> {
         let metadata = assignment.object.as_ref()?.metadata.as_ref()?;
         let (name, token) = (metadata.name.clone(), assignment.token);
         let result = self.take(&assignment, (&name, token), since, random, faults)?;
         self.tally.stale += u64::from(result == Answered::Stale);
         let answer = answer(&name, token, result);
-        let is_news = self.agent.wishes.note(assignment, &answer);
+        let is_news = self.agent.assignments.note(assignment, &answer);
         Some(
             is_news
-                .then_some(Said::Answer(answer))
+                .then_some(RequestBody::Answer(answer))
                 .into_iter()
                 .collect(),
         )
@@ -100,7 +100,7 @@ impl Node {
     }
 
     fn make(&mut self, name: &str, token: u64) {
-        self.say(|| format!("makes {name} under {token}"));
+        self.log(|| format!("makes {name} under {token}"));
         self.tally.made += 1;
         let known = self.disk.assignments.get(name);
         if known.is_none_or(|it| it.token != token || it.stage != Stage::Accepted) {
@@ -123,7 +123,7 @@ impl Node {
         withdrawal: &Withdrawal,
         random: &mut Random,
         faults: bool,
-    ) -> Option<Vec<Said>> {
+    ) -> Option<Vec<RequestBody>> {
         let (name, token) = (withdrawal.name.clone(), withdrawal.token);
         let known = self.disk.assignments.get(&name);
         let (now, grace) = (self.wall(), self.own_grace());
@@ -134,7 +134,11 @@ impl Node {
                 if let Some(vmi) = vmi.filter(|vmi| vmi.token <= token) {
                     vmi.delete(now, grace);
                 }
-                return Some(vec![Said::Answer(answer(&name, token, Answered::Stale))]);
+                return Some(vec![RequestBody::Answer(answer(
+                    &name,
+                    token,
+                    Answered::Stale,
+                ))]);
             }
             Ok(Some(withdrawn)) => self.disk.put(&name, withdrawn),
             Ok(None) => {}
@@ -143,10 +147,14 @@ impl Node {
             return None;
         }
         let vmi = self.disk.vmis.get_mut(&name);
-        let mut said = vec![Said::Answer(answer(&name, token, Answered::Accepted))];
+        let mut said = vec![RequestBody::Answer(answer(
+            &name,
+            token,
+            Answered::Accepted,
+        ))];
         match vmi.filter(|vmi| vmi.token <= token) {
             Some(vmi) => vmi.delete(now, grace),
-            None => said.push(Said::Report(Report {
+            None => said.push(RequestBody::Report(Report {
                 namespace: String::from("default"),
                 name: name.clone(),
                 token,
@@ -154,7 +162,9 @@ impl Node {
                 ..Report::default()
             })),
         }
-        self.agent.wishes.forget(&(String::from("default"), name));
+        self.agent
+            .assignments
+            .remove(&(String::from("default"), name));
         Some(said)
     }
 }

@@ -1,29 +1,29 @@
-//! The control plane's side: the reference scheduler's book, its sessions, and people.
+//! The control plane's side: the reference scheduler's state, its sessions, and people.
 
 use std::collections::BTreeMap;
 
-use proto_node::controlplane::session_request::Body as Said;
-use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::session_request::Body as RequestBody;
+use proto_node::controlplane::session_response::Body as ResponseBody;
 use proto_node::controlplane::{ListComplete, Welcome};
 
 use super::super::random::Random;
 use super::node::Node;
-use book::{Orders, Placement, SchedulerState, Vmi};
+use state::{Orders, Placement, SchedulerState, Vmi};
 
-#[path = "../../../scheduler/book.rs"]
+#[path = "../../../scheduler/state.rs"]
 #[allow(dead_code, reason = "the scheduler's program uses what a run does not")]
-mod book;
+mod state;
 
 /// A session of which nothing is heard for so long is over.
 const KEEP_ALIVE_MS: u64 = 15_000;
 
 /// The scheduler, and what it knows of its sessions.
 pub(super) struct Plane {
-    book: SchedulerState,
+    state: SchedulerState,
     /// Present sessions: their number, and when something was heard last.
     sessions: BTreeMap<String, (u64, u64)>,
     /// What is to be sent to nodes that are there.
-    outbox: Vec<(String, Heard)>,
+    outbox: Vec<(String, ResponseBody)>,
     away_until_ms: u64,
     verbose: bool,
     now_ms: u64,
@@ -31,7 +31,7 @@ pub(super) struct Plane {
 
 impl Plane {
     pub(super) fn new(random: &mut Random, verbose: bool) -> Self {
-        let mut book = SchedulerState::default();
+        let mut state = SchedulerState::default();
         for name in ["web", "db"] {
             let seconds = 10 + u32::try_from(random.below(40)).unwrap_or(0);
             let grace = u32::try_from(random.below(20)).unwrap_or(0);
@@ -43,10 +43,10 @@ impl Plane {
                 stop_after: random.chance(70).then_some((seconds, grace)),
                 ..Vmi::default()
             };
-            book.apply(format!("default/{name}"), vmi);
+            state.apply(format!("default/{name}"), vmi);
         }
         Self {
-            book,
+            state,
             sessions: BTreeMap::new(),
             outbox: Vec::new(),
             away_until_ms: 0,
@@ -55,24 +55,24 @@ impl Plane {
         }
     }
 
-    fn say(&self, what: impl FnOnce() -> String) {
+    fn log(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("{:>9} ms  plane  {}", self.now_ms, what());
         }
     }
 
     pub(super) const fn generation(&self) -> u64 {
-        self.book.generation
+        self.state.generation
     }
 
     /// VMIs by their names.
     pub(super) fn wanted(&self) -> impl Iterator<Item = (&str, &Vmi)> {
-        let vmis = self.book.vmis.iter();
+        let vmis = self.state.vmis.iter();
         vmis.map(|(key, vmi)| (key.rsplit('/').next().unwrap_or(key), vmi))
     }
 
     pub(super) fn placement(&self, name: &str) -> Option<&Placement> {
-        let vmi = self.book.vmis.get(&format!("default/{name}"))?;
+        let vmi = self.state.vmis.get(&format!("default/{name}"))?;
         vmi.placement.as_ref()
     }
 
@@ -81,8 +81,8 @@ impl Plane {
     }
 
     pub(super) fn fence(&mut self, node: &str) {
-        self.say(|| format!("a person says that {node} is off"));
-        let orders = self.book.fence(node);
+        self.log(|| format!("a person says that {node} is off"));
+        let orders = self.state.fence(node);
         self.carry_out(orders.unwrap_or_default());
     }
 
@@ -95,8 +95,8 @@ impl Plane {
         let lost = self.sessions.iter();
         let lost = lost.filter(|(_, (_, heard_ms))| heard_ms + KEEP_ALIVE_MS < now_ms);
         let lost: Vec<String> = lost.map(|(node, _)| node.clone()).collect();
-        lost.iter().for_each(|node| self.lose(node));
-        let orders = self.book.tick(now_ms);
+        lost.iter().for_each(|node| self.end_session(node));
+        let orders = self.state.tick(now_ms);
         self.carry_out(orders);
         if !faults {
             return;
@@ -108,14 +108,14 @@ impl Plane {
 
     /// It is killed, and starts anew from its file: sessions are lost, and nobody was heard yet.
     fn die(&mut self, random: &mut Random) {
-        self.say(|| String::from("is away"));
+        self.log(|| String::from("is away"));
         self.away_until_ms = self.now_ms + random.below(90_000);
-        let nodes: Vec<String> = self.book.nodes.keys().cloned().collect();
-        nodes.iter().for_each(|node| self.lose(node));
-        let again = serde_json::to_vec(&self.book).and_then(|it| serde_json::from_slice(&it));
-        self.book = again.unwrap_or_default();
+        let nodes: Vec<String> = self.state.nodes.keys().cloned().collect();
+        nodes.iter().for_each(|node| self.end_session(node));
+        let again = serde_json::to_vec(&self.state).and_then(|it| serde_json::from_slice(&it));
+        self.state = again.unwrap_or_default();
         let back_ms = self.away_until_ms;
-        for node in self.book.nodes.values_mut() {
+        for node in self.state.nodes.values_mut() {
             node.answered_at_ms = back_ms;
         }
     }
@@ -124,11 +124,11 @@ impl Plane {
         self.now_ms < self.away_until_ms
     }
 
-    fn lose(&mut self, node: &str) {
+    fn end_session(&mut self, node: &str) {
         if self.sessions.remove(node).is_some() {
-            self.say(|| format!("hears nothing of {node}"));
+            self.log(|| format!("hears nothing of {node}"));
         }
-        self.book.away(node);
+        self.state.away(node);
     }
 
     fn carry_out(&mut self, orders: Orders) {
@@ -138,7 +138,7 @@ impl Plane {
         self.outbox.extend(now);
     }
 
-    /// Hears and tells one node over its present connection.
+    /// Receives from and answers one node over its present connection.
     pub(super) fn serve(
         &mut self,
         node: &mut Node,
@@ -159,13 +159,13 @@ impl Plane {
             return;
         }
         let mut heard = Vec::new();
-        while let Some(said) = wire.to_plane.receive(now_ms) {
-            heard.push(said);
+        while let Some(message) = wire.to_plane.receive(now_ms) {
+            heard.push(message);
         }
         let (number, mut was_welcomed) = (wire.number, wire.was_welcomed);
         let mut replies = Vec::new();
-        for said in heard {
-            replies.extend(self.hear(&name, number, said, random, faults));
+        for message in heard {
+            replies.extend(self.receive(&name, number, message, random, faults));
             was_welcomed = true;
         }
         let (mine, others): (Vec<_>, Vec<_>) =
@@ -174,13 +174,18 @@ impl Plane {
         if was_welcomed {
             replies.extend(mine.into_iter().map(|(_, body)| body));
         }
-        // What was said comes twice, or what was said long ago comes again.
-        let is_list = |reply: &Heard| matches!(reply, Heard::Welcome(_) | Heard::ListComplete(_));
+        // What was message comes twice, or what was message long ago comes again.
+        let is_list = |reply: &ResponseBody| {
+            matches!(
+                reply,
+                ResponseBody::Welcome(_) | ResponseBody::ListComplete(_)
+            )
+        };
         if faults && random.below(20) == 0 && !replies.iter().any(is_list) {
             replies.extend(replies.clone());
         }
         if faults && was_welcomed && random.below(30) == 0 {
-            replies.extend(node.old_words(random));
+            replies.extend(node.old_message(random));
         }
         let Some(wire) = &mut node.wire else { return };
         wire.was_welcomed = was_welcomed;
@@ -189,55 +194,55 @@ impl Plane {
         }
     }
 
-    fn hear(
+    fn receive(
         &mut self,
         node: &str,
         number: u64,
-        said: Said,
+        message: RequestBody,
         random: &mut Random,
         faults: bool,
-    ) -> Vec<Heard> {
+    ) -> Vec<ResponseBody> {
         let now_ms = self.now_ms;
         if let Some((_, heard_ms)) = self.sessions.get_mut(node) {
             *heard_ms = now_ms;
         }
-        let orders = match said {
-            Said::Register(register) => {
+        let orders = match message {
+            RequestBody::Register(register) => {
                 self.sessions.remove(node);
                 // What was on its way in the former session goes with it.
                 self.outbox.retain(|(to, _)| to != node);
                 let highest = register.highest_token;
-                let orders = self.book.register(register, now_ms);
+                let orders = self.state.register(register, now_ms);
                 self.carry_out(orders);
                 // Something else than the control plane that the node knows, such as an old copy of it.
                 let is_impostor = faults && highest > 0 && random.below(20) == 0;
                 let generation = if is_impostor {
                     highest - 1
                 } else {
-                    self.book.generation
+                    self.state.generation
                 };
                 self.sessions.insert(node.to_owned(), (number, now_ms));
                 return self.welcome(node, generation);
             }
-            Said::Heartbeat(beat) => self.book.beat(node, beat, now_ms),
-            Said::Report(report) => self.book.report(node, &report),
-            Said::ReportComplete(_) => self.book.report_complete(node),
-            Said::Answer(answer) => self.book.answer(node, &answer),
+            RequestBody::Heartbeat(beat) => self.state.beat(node, beat, now_ms),
+            RequestBody::Report(report) => self.state.report(node, &report),
+            RequestBody::ReportComplete(_) => self.state.report_complete(node),
+            RequestBody::Answer(answer) => self.state.answer(node, &answer),
         };
         self.carry_out(orders);
         Vec::new()
     }
 
-    fn welcome(&self, node: &str, generation: u64) -> Vec<Heard> {
-        let (list, withdrawn) = self.book.list(node);
+    fn welcome(&self, node: &str, generation: u64) -> Vec<ResponseBody> {
+        let (list, withdrawn) = self.state.list(node);
         let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        let welcome = Heard::Welcome(Welcome {
+        let welcome = ResponseBody::Welcome(Welcome {
             generation,
             heartbeat_seconds: 5,
         });
         let mut replies = vec![welcome];
         replies.extend(list.into_iter().map(|(_, body)| body));
-        replies.push(Heard::ListComplete(ListComplete { count }));
+        replies.push(ResponseBody::ListComplete(ListComplete { count }));
         replies.extend(withdrawn.into_iter().map(|(_, body)| body));
         replies
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use agent_sources::Heartbeats;
-use proto_node::controlplane::session_request::Body as Said;
-use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::session_request::Body as RequestBody;
+use proto_node::controlplane::session_response::Body as ResponseBody;
 use proto_node::controlplane::{Capacity, Heartbeat, Register, Report, ReportComplete};
 use proto_node::vmi::VirtualMachineInstanceStatus;
 
@@ -18,10 +18,10 @@ use super::wire::{Session, Wire};
 const BEAT_MS: u64 = 5000;
 
 /// The session goes on, or not.
-type Goes = Option<()>;
+type GoesOn = Option<()>;
 
 impl Node {
-    /// Dials, hears and tells.
+    /// Dials, receives messages and reports.
     pub(super) fn talk(&mut self, random: &mut Random, faults: bool) {
         if self.wire.as_ref().is_some_and(|wire| wire.is_cut) || (faults && random.below(150) == 0)
         {
@@ -42,7 +42,7 @@ impl Node {
 
     /// What was asked for may still wait for an earlier placement to end; nobody grants anything meanwhile.
     fn go_on_alone(&mut self, random: &mut Random, faults: bool) {
-        for assignment in self.agent.wishes.waiting() {
+        for assignment in self.agent.assignments.waiting() {
             if self
                 .assign(assignment, Duration::ZERO, random, faults)
                 .is_none()
@@ -81,7 +81,7 @@ impl Node {
             ..Register::default()
         };
         wire.to_plane
-            .send(Said::Register(register), self.now_ms, random, faults);
+            .send(RequestBody::Register(register), self.now_ms, random, faults);
         self.wire = Some(wire);
         self.agent.session = Some(Session {
             beats: Heartbeats::new(sent_at),
@@ -90,94 +90,99 @@ impl Node {
             listing: 0,
             whole: false,
             is_welcomed: false,
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         });
     }
 
     /// One round of a session; nothing when it ends.
-    fn hold(&mut self, random: &mut Random, faults: bool) -> Goes {
+    fn hold(&mut self, random: &mut Random, faults: bool) -> GoesOn {
         loop {
             let now_ms = self.now_ms;
-            let Some(heard) = self.wire.as_mut()?.to_node.receive(now_ms) else {
+            let Some(message) = self.wire.as_mut()?.to_node.receive(now_ms) else {
                 break;
             };
-            self.remember(&heard);
-            let said = self.hear(heard, random, faults)?;
-            self.send(said, random, faults)?;
+            self.remember(&message);
+            let replies = self.receive(message, random, faults)?;
+            self.send(replies, random, faults)?;
         }
         let session = self.agent.session.as_ref()?;
         if !session.is_welcomed {
             return Some(());
         }
         let since = session.beats.since();
-        let mut said = self.changes()?;
-        for assignment in self.agent.wishes.waiting() {
-            said.extend(self.assign(assignment, since, random, faults)?);
+        let mut replies = self.changes()?;
+        for assignment in self.agent.assignments.waiting() {
+            replies.extend(self.assign(assignment, since, random, faults)?);
         }
         let session = self.agent.session.as_mut()?;
         if self.now_ms >= session.beats_ms {
             session.beats_ms = self.now_ms + BEAT_MS;
             let clock = self.clock();
             let number = self.agent.session.as_mut()?.beats.beat(clock)?;
-            said.push(Said::Heartbeat(Heartbeat {
+            replies.push(RequestBody::Heartbeat(Heartbeat {
                 number,
                 unschedulable: self.disk.draining,
             }));
-            for assignment in self.agent.wishes.open() {
-                said.extend(self.assign(assignment, since, random, faults)?);
+            for assignment in self.agent.assignments.open() {
+                replies.extend(self.assign(assignment, since, random, faults)?);
             }
         }
-        self.send(said, random, faults)
+        self.send(replies, random, faults)
     }
 
-    fn send(&mut self, said: Vec<Said>, random: &mut Random, faults: bool) -> Goes {
+    fn send(&mut self, replies: Vec<RequestBody>, random: &mut Random, faults: bool) -> GoesOn {
         let now_ms = self.now_ms;
         let wire = self.wire.as_mut()?;
-        for message in said {
+        for message in replies {
             wire.to_plane.send(message, now_ms, random, faults);
         }
         Some(())
     }
 
-    fn hear(&mut self, heard: Heard, random: &mut Random, faults: bool) -> Option<Vec<Said>> {
+    fn receive(
+        &mut self,
+        message: ResponseBody,
+        random: &mut Random,
+        faults: bool,
+    ) -> Option<Vec<RequestBody>> {
         let is_welcomed = self.agent.session.as_ref()?.is_welcomed;
-        match heard {
-            Heard::Welcome(welcome) => {
+        match message {
+            ResponseBody::Welcome(welcome) => {
                 if is_welcomed || welcome.generation < self.disk.highest {
-                    self.say(|| format!("does not believe generation {}", welcome.generation));
+                    self.log(|| format!("does not believe generation {}", welcome.generation));
                     self.tally.disbelieved += 1;
                     return None;
                 }
                 self.tally.sessions += 1;
-                self.agent.wishes.unlist();
+                self.agent.assignments.unlist();
                 let session = self.agent.session.as_mut()?;
                 session.is_welcomed = true;
                 self.note_answered();
-                self.tell_all()
+                self.report_all()
             }
             _ if !is_welcomed => None,
-            Heard::HeartbeatAck(ack) => {
+            ResponseBody::HeartbeatAck(ack) => {
                 if self.agent.session.as_mut()?.beats.answered(ack.number) {
                     self.note_answered();
                     self.renew();
                 }
                 Some(Vec::new())
             }
-            Heard::Assignment(assignment) => {
+            ResponseBody::Assignment(assignment) => {
                 let session = self.agent.session.as_mut()?;
                 session.listing += 1;
                 let since = session.beats.since();
                 self.assign(assignment, since, random, faults)
             }
-            Heard::Withdrawal(withdrawal) => self.take_back(&withdrawal, random, faults),
-            Heard::ListComplete(list) => {
+            ResponseBody::Withdrawal(withdrawal) => self.take_back(&withdrawal, random, faults),
+            ResponseBody::ListComplete(list) => {
                 let session = self.agent.session.as_mut()?;
                 if session.whole || list.count != session.listing {
                     return None;
                 }
                 session.whole = true;
-                self.agent.wishes.keep_listed();
-                self.tell_all()
+                self.agent.assignments.keep_listed();
+                self.report_all()
             }
         }
     }
@@ -194,7 +199,7 @@ impl Node {
         };
         let since = self.at(session.beats.since());
         let now = self.at(self.clock());
-        let names = self.agent.wishes.confirmed();
+        let names = self.agent.assignments.confirmed();
         let mut renewed = BTreeMap::new();
         let mut is_worth_storing = false;
         for (name, assignment) in &self.disk.assignments {
@@ -222,22 +227,22 @@ impl Node {
         self.agent.renewals = renewed;
     }
 
-    fn tell_all(&mut self) -> Option<Vec<Said>> {
-        self.agent.session.as_mut()?.told.clear();
-        let mut said = self.changes()?;
-        let count = u32::try_from(said.len()).unwrap_or(u32::MAX);
-        said.push(Said::ReportComplete(ReportComplete { count }));
-        Some(said)
+    fn report_all(&mut self) -> Option<Vec<RequestBody>> {
+        self.agent.session.as_mut()?.reported.clear();
+        let mut replies = self.changes()?;
+        let count = u32::try_from(replies.len()).unwrap_or(u32::MAX);
+        replies.push(RequestBody::ReportComplete(ReportComplete { count }));
+        Some(replies)
     }
 
     /// Reports of the VMIs that have changed since their last report.
-    fn changes(&mut self) -> Option<Vec<Said>> {
+    fn changes(&mut self) -> Option<Vec<RequestBody>> {
         let session = self.agent.session.as_mut()?;
         if !session.is_welcomed {
             return Some(Vec::new());
         }
-        let mut said = Vec::new();
-        let before = std::mem::take(&mut session.told);
+        let mut replies = Vec::new();
+        let before = std::mem::take(&mut session.reported);
         for (name, (token, ..)) in &before {
             if self
                 .disk
@@ -245,7 +250,7 @@ impl Node {
                 .get(name)
                 .is_none_or(|vmi| vmi.token != *token)
             {
-                said.push(report(name, *token, None, false));
+                replies.push(report(name, *token, None, false));
             }
         }
         for (name, vmi) in &self.disk.vmis {
@@ -253,17 +258,17 @@ impl Node {
             let now = (vmi.token, phase.clone(), vmi.deletes_by.is_some());
             if before.get(name) != Some(&now) {
                 let reason = if vmi.was_evicted() { "Evicted" } else { "" };
-                said.push(report(name, vmi.token, Some((phase, reason)), now.2));
+                replies.push(report(name, vmi.token, Some((phase, reason)), now.2));
             }
-            session.told.insert(name.clone(), now);
+            session.reported.insert(name.clone(), now);
         }
-        Some(said)
+        Some(replies)
     }
 }
 
 /// `there` has the phase of one that is there, and its reason.
-fn report(name: &str, token: u64, there: Option<(String, &str)>, deleting: bool) -> Said {
-    Said::Report(Report {
+fn report(name: &str, token: u64, there: Option<(String, &str)>, deleting: bool) -> RequestBody {
+    RequestBody::Report(Report {
         namespace: String::from("default"),
         name: name.to_owned(),
         token,

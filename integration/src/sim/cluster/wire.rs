@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use agent_sources::Heartbeats;
-use proto_node::controlplane::session_request::Body as Said;
-use proto_node::controlplane::session_response::Body as Heard;
+use proto_node::controlplane::session_request::Body as RequestBody;
+use proto_node::controlplane::session_response::Body as ResponseBody;
 
 use super::line::Line;
 
 /// One connection.
 pub(super) struct Wire {
     pub(super) number: u64,
-    pub(super) to_plane: Line<Said>,
-    pub(super) to_node: Line<Heard>,
+    pub(super) to_plane: Line<RequestBody>,
+    pub(super) to_node: Line<ResponseBody>,
     pub(super) was_welcomed: bool,
     /// The other side has given it up.
     pub(super) is_cut: bool,
@@ -26,5 +26,5 @@ pub(super) struct Session {
     pub(super) whole: bool,
     pub(super) is_welcomed: bool,
     /// The last report of each VMI: token, phase, whether it is deleted.
-    pub(super) told: BTreeMap<String, (u64, String, bool)>,
+    pub(super) reported: BTreeMap<String, (u64, String, bool)>,
 }

@@ -116,7 +116,7 @@ fn address(guest: &mut Guest<'_>) -> anyhow::Result<String> {
         "too many: {shown}"
     );
     guest.reached_at = match guest.client.network {
-        Network::Pod => guest.place.told(guest.client.name)?,
+        Network::Pod => guest.place.addresses_of(guest.client.name)?,
         Network::Dnsmasq => found.iter().map(|(ip, _)| *ip).collect(),
     };
     let words: Vec<String> = found
@@ -250,19 +250,19 @@ fn port_forward(guest: &mut Guest<'_>) -> anyhow::Result<String> {
     // Each peer's first datagram has the agent find the guest, which takes an emulated node a while.
     let ask = "sh -c 'echo who is there | socat -t 20 - UDP4:127.0.0.1:15353'";
     let by_udp = guest.place.beside(ask)?;
-    let mut told = String::new();
+    let mut output = String::new();
     while let Some(line) = forward.next_line(Duration::from_secs(1))? {
-        told.push_str(&line);
+        output.push_str(&line);
     }
     forward.kill()?;
-    seen(&by_udp, who).with_context(|| format!("udp: {told}{}", agent.log()))?;
+    seen(&by_udp, who).with_context(|| format!("udp: {output}{}", agent.log()))?;
     Ok(format!("from {by_tcp}"))
 }
 
 /// It reaches the peer and is reached from it, each under the address that others know it by.
 fn guest_to_guest(guest: &mut Guest<'_>) -> anyhow::Result<String> {
     let peer = if guest.is_on_pod_network() {
-        guest.place.told("peer")?
+        guest.place.addresses_of("peer")?
     } else {
         PEER_ON_BRIDGE.to_vec()
     };

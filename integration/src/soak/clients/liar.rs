@@ -89,7 +89,7 @@ fn networks() -> [Joined; 2] {
 pub struct Outcome {
     /// As the campaign calls it: `pod network`, `bridge with dnsmasq` or `masquerade`.
     pub network: &'static str,
-    /// Lies, each told several times.
+    /// Forged frames, each sent several times.
     pub lies: usize,
     /// Frames of the liar that rules have dropped there.
     pub dropped: u64,
@@ -152,7 +152,7 @@ fn address(shell: &mut Shell, card: usize, family: &str) -> anyhow::Result<Strin
         "ip -o {family} addr show dev eth{card} scope {} | sed 's/.*inet6* //; s,/.*,,'",
         if family == "-6" { "link" } else { "global" }
     );
-    shell.ask_until(&show, PATIENCE, |said| said.contains(['.', ':']))
+    shell.ask_until(&show, PATIENCE, |output| output.contains(['.', ':']))
 }
 
 fn lie_on(
@@ -192,7 +192,7 @@ fn lie_on(
         Ok(())
     })?;
     let pings = pings(place)?;
-    heard(liar, neighbour, mac)?;
+    only_honest_frame_arrives(liar, neighbour, mac)?;
     Ok(Outcome {
         network: network.name,
         lies: network.lies.len(),
@@ -228,14 +228,18 @@ fn each_is_counted(
 }
 
 /// An honest frame comes to the neighbour, and is the only one of the liar's program that ever did.
-fn heard(liar: &mut Shell, neighbour: &mut Shell, mac: &str) -> anyhow::Result<()> {
+fn only_honest_frame_arrives(
+    liar: &mut Shell,
+    neighbour: &mut Shell,
+    mac: &str,
+) -> anyhow::Result<()> {
     ensure!(liar.ask("truth")? == "sent 1", "no honest frame was sent");
     // The neighbour hears within a moment of the answer; what comes later than that was not sent yet.
     std::thread::sleep(Duration::from_secs(5));
-    let said = neighbour.ask("heard")?;
+    let output = neighbour.ask("heard")?;
     ensure!(
-        said == format!("heard {mac}"),
-        "{said}, and not {mac} alone"
+        output == format!("heard {mac}"),
+        "{output}, and not {mac} alone"
     );
     for shell in [liar, neighbour] {
         shell.leave()?;
@@ -252,10 +256,10 @@ fn know(
 ) -> anyhow::Result<()> {
     let (card, node, free) = (network.card, network.node, network.free);
     shell.ask(&format!("lies eth{card}"))?;
-    let said = shell.ask(&format!(
+    let output = shell.ask(&format!(
         "know own={own} own6={own6} neighbour={other} neighbour6={other6} neighbour_mac={of_other} node={node} free={free}"
     ))?;
-    ensure!(said.starts_with("02:"), "{said}");
+    ensure!(output.starts_with("02:"), "{output}");
     Ok(())
 }
 
@@ -272,13 +276,13 @@ fn are_judged_by_leases(place: &ClientNodes) -> anyhow::Result<()> {
 
 /// Ends the pings of the node, of which each was answered.
 fn pings(place: &ClientNodes) -> anyhow::Result<u64> {
-    let said = place.node.sh(
+    let output = place.node.sh(
         "kill -INT $(cat /run/pinger); while kill -0 $(cat /run/pinger) 2>/dev/null; do sleep 0.1; done; cat /run/pings",
     )?;
-    let summary = said
+    let summary = output
         .lines()
         .find(|line| line.contains("packets transmitted"));
-    let summary = summary.with_context(|| format!("no summary: {said}"))?;
+    let summary = summary.with_context(|| format!("no summary: {output}"))?;
     let mut numbers = summary
         .split(|character: char| !character.is_ascii_digit())
         .filter_map(|word| word.parse::<u64>().ok());
@@ -304,18 +308,18 @@ fn lie_behind_masquerade(place: &ClientNodes) -> anyhow::Result<Outcome> {
     let mut liar = place.start("masked", "scapy", interface, POD)?;
     address(&mut liar, 0, "-4")?;
     let mac = liar.ask("cat /sys/class/net/eth0/address")?;
-    let neighbour = place.told("neighbour")?;
+    let neighbour = place.addresses_of("neighbour")?;
     let neighbour = neighbour
         .first()
         .context("the neighbour has no address")?
         .to_string();
     let router = place.node.sh(ROUTER)?;
     liar.ask("lies eth0")?;
-    let said = liar.ask(&format!(
+    let output = liar.ask(&format!(
         "know own=10.0.2.2 neighbour={neighbour} free=10.213.255.254 node=10.213.0.1 router_mac={}",
         router.trim()
     ))?;
-    ensure!(said == mac, "{said} is not {mac}");
+    ensure!(output == mac, "{output} is not {mac}");
     let count = || dropped(place, LIST);
     let liar = ("masked", &mut liar);
     let dropped = each_is_counted(place, liar, (&MASQUERADED, &count), |_| Ok(()))?;

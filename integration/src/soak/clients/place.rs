@@ -210,12 +210,12 @@ impl ClientNodes {
     }
 
     /// The addresses that a guest's status has, of its first interface.
-    pub(super) fn told(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
-        let told = self
+    pub(super) fn addresses_of(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
+        let output = self
             .agent()
             .value(name, ".status.interfaces[0].ipAddresses[*]")?;
-        let parsed: Result<Vec<IpAddr>, _> = told.split_whitespace().map(str::parse).collect();
-        parsed.with_context(|| format!("{name} has the addresses {told:?}"))
+        let parsed: Result<Vec<IpAddr>, _> = output.split_whitespace().map(str::parse).collect();
+        parsed.with_context(|| format!("{name} has the addresses {output:?}"))
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Store {
     pub(super) cut_off: bool,
     /// Somebody else is attached to the consoles.
     pub(super) console_is_taken: bool,
-    pub(super) upkeep: Upkeep,
+    pub(super) maintenance: MaintenanceState,
     /// Objects of other kinds, by kind and name.
     pub(super) documents: BTreeMap<(String, String), serde_json::Value>,
     /// Somebody changes an object right before the next patch.
@@ -36,7 +36,7 @@ pub(super) struct Store {
 
 /// What is wanted of the node.
 #[derive(Default)]
-pub(super) struct Upkeep {
+pub(super) struct MaintenanceState {
     pub(super) cordoned: bool,
     pub(super) drain: Option<DrainOptions>,
     /// How often was asked since it was ordered.

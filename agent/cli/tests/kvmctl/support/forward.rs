@@ -33,7 +33,7 @@ impl Agent {
         }
         let (out, responses) = mpsc::channel(2);
         tokio::spawn(async move {
-            let tell = async |body| out.send(Ok(PortForwardResponse { body: Some(body) })).await;
+            let send = async |body| out.send(Ok(PortForwardResponse { body: Some(body) })).await;
             let mut bodies = vec![Answer::Opened(PortForwardOpened::default())];
             if open.port == 2 {
                 bodies.push(Answer::Data(b"bye".to_vec()));
@@ -41,7 +41,7 @@ impl Agent {
             }
             loop {
                 for body in bodies.drain(..) {
-                    if tell(body).await.is_err() {
+                    if send(body).await.is_err() {
                         return;
                     }
                 }
@@ -53,7 +53,7 @@ impl Agent {
                         body: Some(Asked::End(_)),
                     })) => {
                         if open.port != 2 {
-                            drop(tell(Answer::End(PortForwardEnd {})).await);
+                            drop(send(Answer::End(PortForwardEnd {})).await);
                         }
                         return;
                     }

@@ -6,7 +6,7 @@ use proto_node::node::*;
 use proto_node::{FailureReason, failure};
 use tonic::{Request, Response, Status};
 
-use super::agent::{Agent, Store, Upkeep};
+use super::agent::{Agent, MaintenanceState, Store};
 
 fn check(node_name: &str) -> Result<(), Status> {
     if node_name.is_empty() || node_name == "node1" {
@@ -19,15 +19,15 @@ fn check(node_name: &str) -> Result<(), Status> {
 impl Store {
     /// Guests end at the second look, but for those that must not.
     fn maintenance(&self, looks: u32) -> Maintenance {
-        let upkeep = &self.upkeep;
-        let drain = upkeep.drain.as_ref().map(|options| DrainStatus {
+        let maintenance = &self.maintenance;
+        let drain = maintenance.drain.as_ref().map(|options| DrainStatus {
             options: Some(*options),
             evictions: self.evictions(options, looks),
             ..DrainStatus::default()
         });
         Maintenance {
             node_name: "node1".to_owned(),
-            unschedulable: upkeep.cordoned,
+            unschedulable: maintenance.cordoned,
             drain,
             ..Maintenance::default()
         }
@@ -67,8 +67,8 @@ impl MaintenanceService for Agent {
         _request: Request<GetMaintenanceRequest>,
     ) -> Result<Response<GetMaintenanceResponse>, Status> {
         let mut store = self.store.lock().unwrap();
-        store.upkeep.looks += 1;
-        let looks = store.upkeep.looks;
+        store.maintenance.looks += 1;
+        let looks = store.maintenance.looks;
         Ok(Response::new(GetMaintenanceResponse {
             maintenance: Some(store.maintenance(looks)),
         }))
@@ -81,8 +81,8 @@ impl MaintenanceService for Agent {
         let request = request.into_inner();
         check(&request.node_name)?;
         let mut store = self.store.lock().unwrap();
-        let changed = !store.upkeep.cordoned;
-        store.upkeep.cordoned |= !request.dry_run;
+        let changed = !store.maintenance.cordoned;
+        store.maintenance.cordoned |= !request.dry_run;
         Ok(Response::new(CordonResponse {
             maintenance: Some(store.maintenance(0)),
             changed,
@@ -95,7 +95,7 @@ impl MaintenanceService for Agent {
     ) -> Result<Response<UncordonResponse>, Status> {
         check(&request.into_inner().node_name)?;
         let mut store = self.store.lock().unwrap();
-        let before = std::mem::take(&mut store.upkeep);
+        let before = std::mem::take(&mut store.maintenance);
         Ok(Response::new(UncordonResponse {
             maintenance: Some(store.maintenance(0)),
             changed: before.cordoned,
@@ -109,16 +109,16 @@ impl MaintenanceService for Agent {
         let request = request.into_inner();
         check(&request.node_name)?;
         let mut store = self.store.lock().unwrap();
-        let cordoned = !store.upkeep.cordoned;
-        let before = std::mem::take(&mut store.upkeep);
-        store.upkeep = Upkeep {
+        let cordoned = !store.maintenance.cordoned;
+        let before = std::mem::take(&mut store.maintenance);
+        store.maintenance = MaintenanceState {
             cordoned: true,
             drain: request.options,
             looks: 0,
         };
         let maintenance = Some(store.maintenance(0));
         if request.dry_run {
-            store.upkeep = before;
+            store.maintenance = before;
         }
         Ok(Response::new(DrainResponse {
             maintenance,
@@ -132,7 +132,7 @@ impl MaintenanceService for Agent {
     ) -> Result<Response<CancelDrainResponse>, Status> {
         check(&request.into_inner().node_name)?;
         let mut store = self.store.lock().unwrap();
-        let changed = store.upkeep.drain.take().is_some();
+        let changed = store.maintenance.drain.take().is_some();
         Ok(Response::new(CancelDrainResponse {
             maintenance: Some(store.maintenance(0)),
             changed,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use agent_domain::{EVERY_NAMESPACE, FirmwareLacks, NodeCaps, PathGrant, PathRules, Vmi};
+use agent_domain::{EVERY_NAMESPACE, MissingFirmware, NodeCaps, PathGrant, PathRules, Vmi};
 use proto_node::node::node_service_server::NodeService;
 use proto_node::node::object::Kind;
 use proto_node::node::*;
@@ -37,7 +37,7 @@ fn caps() -> NodeCaps {
         pod_network: None,
         labels: BTreeMap::new(),
         refuse_substitution: false,
-        firmware: FirmwareLacks::default(),
+        firmware: MissingFirmware::default(),
     }
 }
 
@@ -331,7 +331,7 @@ impl NodeService for Agent {
             node_name: "node1".to_owned(),
             agent_version: "9.9.9".to_owned(),
             architecture: "amd64".to_owned(),
-            unschedulable: self.store.lock().unwrap().upkeep.cordoned,
+            unschedulable: self.store.lock().unwrap().maintenance.cordoned,
             ..Default::default()
         }))
     }

@@ -7,7 +7,7 @@ use agent_host::{
     CardUsage, DhcpUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
     RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
-use agent_plan::{GuestOs, GuestTold, Record, Timestamp};
+use agent_plan::{GuestAgentReport, GuestOs, Record, Timestamp};
 use prometheus_client::registry::Registry;
 use proto_node::vmi::VirtualMachineInstance;
 
@@ -182,7 +182,7 @@ fn a_vmi_is_described_whether_it_runs_or_not() {
 #[test]
 fn what_a_guest_tells_of_its_system_is_a_label_whatever_it_says() {
     let mut guest = guest(None);
-    guest.record.report.guest = Some(GuestTold {
+    guest.record.report.guest = Some(GuestAgentReport {
         answers: true,
         os: Some(GuestOs {
             name: String::from("Debian \"12\"\\"),

@@ -91,7 +91,7 @@ impl<H: Host> NodeService<H> {
             };
             tokio::select! {
                 () = &mut shutdown => return,
-                () = self.node.keeper.changed.notified() => {}
+                () = self.node.maintenance.changed.notified() => {}
                 changed = versions.changed() => {
                     if changed.is_err() {
                         return;
@@ -105,7 +105,7 @@ impl<H: Host> NodeService<H> {
 
     /// Gives the orders that are due; false when there is no drain.
     fn drain_further(&self) -> Result<bool, WriteError> {
-        let Some(order) = self.node.keeper.drain() else {
+        let Some(order) = self.node.maintenance.drain() else {
             return Ok(false);
         };
         let node_name = self.node.name.clone();
@@ -131,11 +131,11 @@ impl<H: Host> NodeService<H> {
         step: EvictionStep,
     ) -> Result<(), WriteError> {
         let now = clock::now();
-        let is_told = self.store.write(|transaction| {
+        let is_ordered = self.store.write(|transaction| {
             if transaction.maintenance()?.drain.as_ref() != Some(order) {
                 return Ok(false);
             }
-            let said = if step == EvictionStep::Stop {
+            let event = if step == EvictionStep::Stop {
                 let grace = grace_of(order, guest);
                 if !stop(transaction, (&guest.uid, &self.node.facts.boot_id), grace)? {
                     return Ok(false);
@@ -154,10 +154,10 @@ impl<H: Host> NodeService<H> {
                     events::warning("EvictionBlocked", text)
                 }
             };
-            self.store.record_events(transaction, (&guest.target, &guest.uid), &[said], now)?;
+            self.store.record_events(transaction, (&guest.target, &guest.uid), &[event], now)?;
             Ok(true)
         })?;
-        if is_told {
+        if is_ordered {
             let ObjectRef {
                 namespace, name, ..
             } = &guest.target;
@@ -182,7 +182,7 @@ impl<H: Host> NodeService<H> {
     /// The eviction step of each guest that is still there.
     pub(super) fn evictions(&self, order: &DrainOrder) -> Result<Vec<Eviction>, ApiError> {
         let guests = self.all_guests()?;
-        let told = steps(order, &guests).into_iter().map(|(guest, step)| {
+        let evictions = steps(order, &guests).into_iter().map(|(guest, step)| {
             let word = match step {
                 EvictionStep::Stop | EvictionStep::Wait => Step::Waiting,
                 EvictionStep::Ending => Step::Ending,
@@ -199,7 +199,7 @@ impl<H: Host> NodeService<H> {
                 grace_period_seconds: grace_of(order, guest).0 / 1000,
             }
         });
-        Ok(told.collect())
+        Ok(evictions.collect())
     }
 
     /// All VMIs with their records, by namespace and name.

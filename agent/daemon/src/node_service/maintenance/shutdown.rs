@@ -25,13 +25,13 @@ impl<H: Host> NodeService<H> {
     /// Has every guest end, with its grace period or `longest`, whichever is shorter, and waits for it.
     pub(crate) async fn end_with_node(&self, longest: Duration) {
         info!("the node goes down; its guests are asked to shut down");
-        self.node.keeper.go_down();
+        self.node.maintenance.go_down();
         self.publish();
         self.actors.wake_all();
         self.store.nudge();
         let deadline = Instant::now() + longest + MARGIN;
         let longest = Millis(i64::try_from(longest.as_millis()).unwrap_or(i64::MAX));
-        let mut told = None;
+        let mut logged = None;
         loop {
             let left = match self.end_guests(longest) {
                 Ok(0) => return info!("no guest is left"),
@@ -45,11 +45,11 @@ impl<H: Host> NodeService<H> {
                 return warn!(left, "guests are left, and are killed");
             }
             let status = format!("the node goes down; {left} guests are left");
-            if told.as_ref() != Some(&left) {
+            if logged.as_ref() != Some(&left) {
                 info!(left, "waiting for guests to end");
-                told = Some(left);
+                logged = Some(left);
             }
-            watchdog::tell(&[
+            watchdog::notify(&[
                 NotifyState::ExtendTimeoutUsec(EXTEND_MICROSECONDS),
                 NotifyState::Status(&status),
             ]);

@@ -101,8 +101,9 @@ fn used_before(apply: &Apply) -> ApiError {
     ))
 }
 
-/// Whether a wish is for this object. A name that the agent made up stands for its prefix.
-fn is_meant(wish: &ObjectMeta, present: &ObjectMeta) -> bool {
-    let by_prefix = !wish.generate_name.is_empty() && wish.generate_name == present.generate_name;
-    wish.namespace == present.namespace && (by_prefix || wish.name == present.name)
+/// Whether a wanted is for this object. A name that the agent made up stands for its prefix.
+fn is_meant(wanted: &ObjectMeta, present: &ObjectMeta) -> bool {
+    let by_prefix =
+        !wanted.generate_name.is_empty() && wanted.generate_name == present.generate_name;
+    wanted.namespace == present.namespace && (by_prefix || wanted.name == present.name)
 }

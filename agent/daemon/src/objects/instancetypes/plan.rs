@@ -8,7 +8,7 @@ use agent_objects::Object;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::objects::together::Wish;
+use crate::objects::together::ObjectWrite;
 
 /// Stands for the content of an object that an operator changed before there was an account.
 const CHANGED: &str = "";
@@ -16,7 +16,7 @@ const CHANGED: &str = "";
 /// What is to be done.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) wishes: Vec<Wish>,
+    pub(super) writes: Vec<ObjectWrite>,
     /// The account of what the node was given and what that was, for the next start. What stands in it and is not there was
     /// removed by an operator.
     pub(super) given: BTreeMap<String, String>,
@@ -36,7 +36,7 @@ pub(super) fn plan(
         Some(_) => before.cloned().unwrap_or_default(),
         None => BTreeMap::new(),
     };
-    let mut wishes = Vec::new();
+    let mut writes = Vec::new();
     for present in present {
         let name = name_of(&present);
         let is = digest(&present);
@@ -50,13 +50,13 @@ pub(super) fn plan(
                 let new = digest(&wanted);
                 if new != is {
                     let present = Box::new(present);
-                    wishes.push(Wish::Replace { present, wanted });
+                    writes.push(ObjectWrite::Replace { present, wanted });
                 }
                 given.insert(name, new);
             }
             None if is_untouched => {
                 given.remove(&name);
-                wishes.push(Wish::Remove(present));
+                writes.push(ObjectWrite::Remove(present));
             }
             Some(_) if before.is_none() && given_by_earlier_release(&present) => {
                 given.insert(name, CHANGED.to_owned());
@@ -68,10 +68,10 @@ pub(super) fn plan(
         // One that was given and is not there was removed.
         if let Entry::Vacant(entry) = given.entry(name) {
             entry.insert(digest(&wanted));
-            wishes.push(Wish::Create(wanted));
+            writes.push(ObjectWrite::Create(wanted));
         }
     }
-    Plan { wishes, given }
+    Plan { writes, given }
 }
 
 fn name_of(object: &Object) -> String {
@@ -125,9 +125,9 @@ mod tests {
             let present = self.objects.values().cloned().collect();
             let plan = plan(release, wanted.to_vec(), present, self.given.as_ref());
             let mut counts = [0; 3];
-            for wish in plan.wishes {
-                match wish {
-                    Wish::Create(mut object) => {
+            for write in plan.writes {
+                match write {
+                    ObjectWrite::Create(mut object) => {
                         object.metadata.generation = 1;
                         assert!(
                             self.objects
@@ -136,13 +136,13 @@ mod tests {
                         );
                         counts[0] += 1;
                     }
-                    Wish::Replace { present, wanted } => {
+                    ObjectWrite::Replace { present, wanted } => {
                         let there = self.objects.get_mut(&present.metadata.name).unwrap();
                         *there = wanted;
                         there.metadata.generation = present.metadata.generation + 1;
                         counts[1] += 1;
                     }
-                    Wish::Remove(object) => {
+                    ObjectWrite::Remove(object) => {
                         self.objects.remove(&object.metadata.name).unwrap();
                         counts[2] += 1;
                     }

@@ -11,7 +11,7 @@ use proto_node::vmi::VirtualMachineInstance;
 use super::*;
 use crate::admit::defaults::default_vmi;
 use crate::admit::occasion::Occasion;
-use crate::{FirmwareLacks, Lack, NodeCaps, PathRules};
+use crate::{Lack, MissingFirmware, NodeCaps, PathRules};
 
 /// A node that has little, so that judges have something to say.
 fn caps() -> NodeCaps {
@@ -25,7 +25,7 @@ fn caps() -> NodeCaps {
         pod_network: None,
         labels: std::collections::BTreeMap::new(),
         refuse_substitution: true,
-        firmware: FirmwareLacks {
+        firmware: MissingFirmware {
             bios: Some(Lack {
                 why: "no firmware".to_owned(),
                 way_out: "install it".to_owned(),

@@ -83,8 +83,8 @@ impl Network {
         [self.liar.card.clone(), self.neighbour.card.clone()]
     }
 
-    /// What a server says arrives at everybody.
-    fn says(&mut self, message: &[u8]) {
+    /// A message of the server arrives at every guest.
+    fn server_sends(&mut self, message: &[u8]) {
         self.liar.received();
         self.server.send(message);
         wait("a message of the server", || self.liar.received() > 0);
@@ -121,10 +121,10 @@ fn a_guest_sends_from_the_address_that_a_server_has_acknowledged_to_it() {
             ("nothing is given", answer(ACKNOWLEDGES, LIAR, [0; 4])),
             ("to somebody else", answer(ACKNOWLEDGES, SERVER, OWN)),
         ] {
-            network.says(&message);
+            network.server_sends(&message);
             assert_eq!(judged(&network.liar.card), (false, false), "{what}");
         }
-        network.says(&answer(ACKNOWLEDGES, LIAR, OWN));
+        network.server_sends(&answer(ACKNOWLEDGES, LIAR, OWN));
         assert_eq!(judged(&network.liar.card), (true, false));
         assert_eq!(judged(&network.neighbour.card), (false, false));
         let shown = node("nft list set bridge kvmlet-networks addresses");
@@ -144,7 +144,7 @@ fn a_guest_sends_from_the_address_that_a_server_has_acknowledged_to_it() {
         network.is_dropped("a later fragment of it", &ethernet(LIAR, &TYPE4, &packet));
 
         // Another agent knows it still, and forgets the one that is gone.
-        network.says(&answer(ACKNOWLEDGES, NEIGHBOUR, ANOTHERS));
+        network.server_sends(&answer(ACKNOWLEDGES, NEIGHBOUR, ANOTHERS));
         assert_eq!(judged(&network.neighbour.card), (true, false));
         restore(std::slice::from_ref(&network.liar.card)).unwrap();
         network.is_dropped("ARP, before another agent", &anothers);
@@ -181,7 +181,7 @@ fn a_guest_whose_addresses_the_configuration_names_sends_from_those_alone() {
         network.passes("it tells its own", &advertises(own6, own6));
         network.is_dropped("it tells another's", &advertises(own6, anothers6));
         // What a server gives it besides counts too.
-        network.says(&answer(ACKNOWLEDGES, LIAR, ANOTHERS));
+        network.server_sends(&answer(ACKNOWLEDGES, LIAR, ANOTHERS));
         network.passes("given by a server", &asks(LIAR, ANOTHERS));
         restore(&network.cards()).unwrap();
         network.is_dropped("before another agent", &datagram(anothers6));

@@ -40,14 +40,14 @@ impl Agent {
         })
     }
 
-    /// Says something that wants no answer.
-    pub(super) async fn say(&self, ask: &Ask) -> io::Result<()> {
+    /// Sends a message that has no answer.
+    pub(super) async fn notify(&self, ask: &Ask) -> io::Result<()> {
         let turn = self.turn.lock().await;
         self.write(&turn, ask).await
     }
 
     /// The same, unless a question waits for its answer. Returns whether it was sent.
-    pub(super) async fn mention(&self, ask: &Ask) -> io::Result<bool> {
+    pub(super) async fn try_notify(&self, ask: &Ask) -> io::Result<bool> {
         let Ok(turn) = self.turn.try_lock() else {
             return Ok(false);
         };

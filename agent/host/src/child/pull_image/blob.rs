@@ -101,8 +101,8 @@ impl Fetching<'_> {
         self.lacking.set(self.lacking.get().saturating_add(bytes));
     }
 
-    /// Tells the agent now and then how much is there.
-    async fn tell(&self) -> Result<(), PullError> {
+    /// Reports to the agent how much is fetched, once for each [`PROGRESS_EVERY`] bytes.
+    async fn report_progress(&self) -> Result<(), PullError> {
         let there = self.there.get();
         if there - self.reported.get() < PROGRESS_EVERY {
             return Ok(());
@@ -111,8 +111,8 @@ impl Fetching<'_> {
             bytes: there,
             of: self.total,
         };
-        let said = self.client.agent.mention(&progress).await;
-        if said.map_err(PullError::io("the agent does not listen"))? {
+        let sent = self.client.agent.try_notify(&progress).await;
+        if sent.map_err(PullError::io("the agent does not listen"))? {
             self.reported.set(there);
         }
         Ok(())
@@ -231,7 +231,7 @@ impl<'a> BlobDraft<'a> {
             self.hash.update(&piece);
             self.there += bytes;
             of.add(bytes);
-            of.tell().await?;
+            of.report_progress().await?;
         }
         if self.there < blob.bytes {
             let source = io::ErrorKind::UnexpectedEof.into();

@@ -42,10 +42,10 @@ fn a_network_to_which_the_node_has_a_route_is_refused_until_that_is_gone() {
             ),
         ] {
             node(&format!("ip route add {route} dev out0"));
-            let said = refused(&config).await;
-            assert!(said.starts_with(words), "{said}");
-            let said = tidy_node(&config, &[], &[]).await.expect_err("it is taken");
-            assert!(said.to_string().starts_with(words), "{said}");
+            let output = refused(&config).await;
+            assert!(output.starts_with(words), "{output}");
+            let output = tidy_node(&config, &[], &[]).await.expect_err("it is taken");
+            assert!(output.to_string().starts_with(words), "{output}");
             assert!(!bridges(), "{route}");
             node(&format!("ip route del {route} dev out0"));
         }
@@ -59,7 +59,7 @@ fn a_network_to_which_the_node_has_a_route_is_refused_until_that_is_gone() {
             prefix: 24,
             ..config
         };
-        let said = refused(&another).await;
-        assert!(said.contains("overlaps 10.212.0.0/16"), "{said}");
+        let output = refused(&another).await;
+        assert!(output.contains("overlaps 10.212.0.0/16"), "{output}");
     });
 }

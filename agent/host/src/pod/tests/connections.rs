@@ -18,12 +18,12 @@ fn within<T: Send + 'static>(
     thread.join().unwrap()
 }
 
-/// Says a word at one end and hears it at the other.
-fn tell(mut from: &TcpStream, mut to: &TcpStream, word: &[u8]) {
+/// Sends `word` at one end and receives it at the other.
+fn transfer(mut from: &TcpStream, mut to: &TcpStream, word: &[u8]) {
     from.write_all(word).unwrap();
-    let mut heard = vec![0; word.len()];
-    to.read_exact(&mut heard).unwrap();
-    assert_eq!(heard, word);
+    let mut received = vec![0; word.len()];
+    to.read_exact(&mut received).unwrap();
+    assert_eq!(received, word);
 }
 
 fn connect(guest: &Elsewhere) -> TcpStream {
@@ -49,27 +49,27 @@ fn a_connection_goes_on_when_flushed_rules_are_put_right() {
              sysctl -qw net.ipv4.ip_forward=1",
             beyond.pid()
         ));
-        beyond.say("ip addr add 192.0.2.2/24 dev in0; ip link set in0 up");
+        beyond.run("ip addr add 192.0.2.2/24 dev in0; ip link set in0 up");
         let listener = within(&beyond, || TcpListener::bind("0.0.0.0:80")).unwrap();
         prepare_node(&plan().node, &[]).await.unwrap();
         let namespace = Namespace::of(vmm.pid()).unwrap();
         let mut attached = attach(plan(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
-        guest.say("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
+        guest.run("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
         let ours = connect(&guest);
         let (theirs, from) = listener.accept().unwrap();
         assert_eq!(from.ip(), Ipv4Addr::new(192, 0, 2, 1));
         for end in [&ours, &theirs] {
             end.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         }
-        tell(&ours, &theirs, b"before");
-        tell(&theirs, &ours, b"answer");
+        transfer(&ours, &theirs, b"before");
+        transfer(&theirs, &ours, b"answer");
 
         node("nft flush ruleset");
         let restored = restore_tables(&plan().node, &[plan().member]).unwrap();
         assert_eq!(restored.len(), 2, "{restored:?}");
-        tell(&ours, &theirs, b"behind");
-        tell(&theirs, &ours, b"answer");
+        transfer(&ours, &theirs, b"behind");
+        transfer(&theirs, &ours, b"answer");
         // And the next one is translated as the first was.
         let another = connect(&guest);
         let (_, from) = listener.accept().unwrap();

@@ -31,7 +31,7 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         let mut attached = attach(plan(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
         let (_orders, counts) = answer(&vmm);
-        guest.say("ip addr add 10.0.2.2/24 dev card0; ip addr add fe80::7/64 dev card0 nodad");
+        guest.run("ip addr add 10.0.2.2/24 dev card0; ip addr add fe80::7/64 dev card0 nodad");
         let (client, router, card) = sockets(&guest);
         let start = Instant::now();
         // Again, because a tap that has just been connected loses what is sent at once.

@@ -33,7 +33,7 @@ fn a_guest_does_not_reach_what_it_may_not_and_all_else() {
              ip addr add 169.254.169.254/32 dev lo; sysctl -qw net.ipv4.ip_forward=1",
             beyond.pid()
         ));
-        beyond.say("ip addr add 192.0.2.2/24 dev in0; ip addr add 192.0.2.3/24 dev in0; ip link set in0 up; ip link set lo up");
+        beyond.run("ip addr add 192.0.2.2/24 dev in0; ip addr add 192.0.2.3/24 dev in0; ip link set in0 up; ip link set lo up");
         let namespace = File::open(format!("/proc/{}/ns/net", beyond.pid())).unwrap();
         let listen = |address| [80, 81].map(|port| TcpListener::bind((address, port)).unwrap());
         let _own = listen(METADATA);
@@ -50,13 +50,13 @@ fn a_guest_does_not_reach_what_it_may_not_and_all_else() {
         let namespace = Namespace::of(vmm.pid()).unwrap();
         let mut attached = attach(plan.clone(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
-        guest.say("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
+        guest.run("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
         let reaches = |(address, port): (&str, u16), seconds: u32| {
             // Whoever listens takes the connection, and says nothing.
-            let said = guest.say(&format!(
+            let output = guest.run(&format!(
                 "timeout -s KILL {seconds} bash -c '</dev/tcp/{address}/{port}' && echo reached"
             ));
-            said.contains("reached")
+            output.contains("reached")
         };
         let all = [
             (METADATA, 80),

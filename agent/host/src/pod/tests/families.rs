@@ -18,17 +18,17 @@ fn a_guest_without_ipv4_is_known_to_have_ipv6_alone() {
         let becomes_alone = async |wanted: bool| {
             let start = Instant::now();
             while alone().await != wanted {
-                let said = vmm.say("ip addr; ip neigh");
-                assert!(start.elapsed() < Duration::from_secs(30), "{said}");
+                let output = vmm.run("ip addr; ip neigh");
+                assert!(start.elapsed() < Duration::from_secs(30), "{output}");
             }
         };
 
         assert!(!alone().await, "it has no address at all");
-        guest.say("ip addr add fd10:0:2::2/120 dev card0 nodad");
+        guest.run("ip addr add fd10:0:2::2/120 dev card0 nodad");
         becomes_alone(true).await;
-        guest.say("ip addr add 10.0.2.2/24 dev card0");
+        guest.run("ip addr add 10.0.2.2/24 dev card0");
         becomes_alone(false).await;
-        guest.say("ip addr del fd10:0:2::2/120 dev card0");
-        assert!(!alone().await, "{}", vmm.say("ip neigh"));
+        guest.run("ip addr del fd10:0:2::2/120 dev card0");
+        assert!(!alone().await, "{}", vmm.run("ip neigh"));
     });
 }

@@ -47,9 +47,9 @@ impl Liar {
         let mut attached = attach(plan.clone(), namespace).await.unwrap();
         // A VMM that a guest has taken over, and that has rights in its namespace, passes on whatever it likes: without
         // this the bridge in the namespace keeps frames to groups of links to itself.
-        vmm.say("ip link set dev tap0 type bridge_slave group_fwd_mask 0xfffd");
+        vmm.run("ip link set dev tap0 type bridge_slave group_fwd_mask 0xfffd");
         // Nor does the kernel look into packets on their way over that bridge, put fragments together or cut off their ends.
-        vmm.say("for name in /proc/sys/net/bridge/*; do echo 0 >$name; done");
+        vmm.run("for name in /proc/sys/net/bridge/*; do echo 0 >$name; done");
         let tap = File::from(attached.queues.remove(0));
         rustix::io::ioctl_fionbio(&tap, true).unwrap();
         Self {

@@ -59,8 +59,8 @@ fn ours() -> [String; 2] {
     OURS.map(table)
 }
 
-/// What is said of each table that differed.
-fn said(restored: Vec<Restored>) -> Vec<String> {
+/// What is output of each table that differed.
+fn messages(restored: Vec<Restored>) -> Vec<String> {
     let words = restored.iter();
     words
         .map(|one| format!("{} {}", one.table, one.what))
@@ -82,7 +82,10 @@ fn questions_of_bridged_guests_follow_the_servers_of_the_node() {
         assert!(asked().contains("dnat ip to 192.0.2.2:53"), "{}", asked());
         assert!(!asked().contains("192.0.2.1"), "{}", asked());
         // Nobody else has changed anything.
-        assert_eq!(said(restore_tables(&config, &members).unwrap()), [""; 0]);
+        assert_eq!(
+            messages(restore_tables(&config, &members).unwrap()),
+            [""; 0]
+        );
     });
 }
 
@@ -90,7 +93,7 @@ fn questions_of_bridged_guests_follow_the_servers_of_the_node() {
 fn what_somebody_changed_of_the_tables_is_put_right_and_nothing_else() {
     in_a_namespace(async || {
         let (config, members) = (plan().node, [plan().member]);
-        let restore = || said(restore_tables(&config, &members).unwrap());
+        let restore = || messages(restore_tables(&config, &members).unwrap());
         prepare_node(&config, &members).await.unwrap();
         let foreign = add_foreign();
         let wanted = ours();

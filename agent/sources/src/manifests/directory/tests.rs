@@ -4,7 +4,7 @@ const GOOD: &str = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nme
 
 fn names(directory: &Directory) -> Vec<String> {
     directory
-        .wishes()
+        .vmis()
         .0
         .into_keys()
         .map(|(_, name)| name)
@@ -18,7 +18,7 @@ fn added_changed_and_removed_files_are_noticed() {
     std::fs::write(path.path().join("a.yaml"), GOOD).expect("write");
     assert_eq!(directory.scan(path.path()).expect("scan"), []);
     assert_eq!(names(&directory), ["web"]);
-    let before = directory.wishes().0;
+    let before = directory.vmis().0;
     std::fs::write(
         path.path().join("a.yaml"),
         format!("{GOOD}---\n{}", GOOD.replace("web", "db")),
@@ -28,9 +28,9 @@ fn added_changed_and_removed_files_are_noticed() {
     assert_eq!(names(&directory), ["db", "web"]);
     let web = (String::from("default"), String::from("web"));
     assert_eq!(
-        directory.wishes().0[&web],
+        directory.vmis().0[&web],
         before[&web],
-        "an object that stayed the same is the same wish"
+        "an object that stayed the same is the same desired"
     );
     std::fs::remove_file(path.path().join("a.yaml")).expect("remove");
     directory.scan(path.path()).expect("scan");
@@ -128,8 +128,12 @@ fn the_first_file_wins_an_object_that_two_have() {
     std::fs::write(path.path().join("b.yaml"), GOOD).expect("write");
     let mut directory = Directory::new(Kinds::this_release());
     directory.scan(path.path()).expect("scan");
-    let (wishes, complaints) = directory.wishes();
-    assert!(wishes.values().all(|wish| wish.file == "a.yaml"));
+    let (desired_objects, complaints) = directory.vmis();
+    assert!(
+        desired_objects
+            .values()
+            .all(|desired| desired.file == "a.yaml")
+    );
     assert_eq!(complaints.len(), 1);
     assert!(complaints[0].message.contains("a.yaml"), "{complaints:?}");
 }
@@ -155,8 +159,8 @@ fn objects_of_all_kinds_are_asked_for_and_one_that_is_none_spoils_its_file() {
     assert_eq!(directory.scan(path.path()).expect("scan"), []);
     assert_eq!(names(&directory), ["web"]);
     let others = |directory: &Directory| {
-        let wishes = directory.others().0.into_keys();
-        let ids = wishes.map(|id| format!("{} {}/{}", id.kind, id.namespace, id.name));
+        let desired_objects = directory.others().0.into_keys();
+        let ids = desired_objects.map(|id| format!("{} {}/{}", id.kind, id.namespace, id.name));
         ids.collect::<Vec<_>>()
     };
     assert_eq!(others(&directory), ["Namespace /a", "Secret default/key"]);

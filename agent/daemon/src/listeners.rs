@@ -1,8 +1,9 @@
-//! From the configuration to the doors of the service: who may come in, and what they may do then.
+//! From the configuration to the listeners of the service: who may come in, and what they may do then.
 
 use agent_host::Dialer;
 use agent_sources::{
-    Access, CallLimits, Doors, Grant, Policy, Socket, SocketAccess, TlsDoor, TlsFiles, TlsKeys,
+    Access, CallLimits, Grant, Listeners, Policy, Socket, SocketAccess, TlsFiles, TlsKeys,
+    TlsListener,
 };
 use anyhow::Context;
 use proto_node::node::Role;
@@ -10,17 +11,20 @@ use tracing::info;
 
 use crate::config::{self, Config};
 
-/// What is changed at the doors while they are open.
-pub(crate) struct DoorKeeper {
+/// What is changed at the listeners while they are open.
+pub(crate) struct ReloadableListeners {
     access: Access,
     keys: Option<TlsKeys>,
 }
 
-/// Opens the doors.
-pub(crate) async fn open(config: &Config, dialer: &Dialer) -> anyhow::Result<(Doors, DoorKeeper)> {
+/// Opens the listeners.
+pub(crate) async fn open(
+    config: &Config,
+    dialer: &Dialer,
+) -> anyhow::Result<(Listeners, ReloadableListeners)> {
     let socket = Socket::bind(&config.socket, &socket_access(config))?;
     let access = Access::new(policy(config));
-    let mut keeper = DoorKeeper {
+    let mut reloadable = ReloadableListeners {
         access: access.clone(),
         keys: None,
     };
@@ -32,20 +36,20 @@ pub(crate) async fn open(config: &Config, dialer: &Dialer) -> anyhow::Result<(Do
         let listener = dialer.listen(address).await;
         let listener =
             listener.with_context(|| format!("{}: it cannot be listened there", setting()))?;
-        tls = Some(TlsDoor::new(listener, keys.clone(), most_each));
-        keeper.keys = Some(keys);
+        tls = Some(TlsListener::new(listener, keys.clone(), most_each));
+        reloadable.keys = Some(keys);
         info!(%address, "clients with certificates are served");
     }
-    let doors = Doors {
+    let listeners = Listeners {
         socket,
         tls,
         access,
         limits: CallLimits::default(),
     };
-    Ok((doors, keeper))
+    Ok((listeners, reloadable))
 }
 
-impl DoorKeeper {
+impl ReloadableListeners {
     /// Takes over what another configuration says, and reads certificates again. An error changes nothing.
     pub(crate) fn change(&self, next: &Config) -> anyhow::Result<()> {
         if let (Some(keys), Some(files)) = (&self.keys, files(next)) {

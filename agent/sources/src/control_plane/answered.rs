@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 
 /// One assignment.
 #[derive(Debug)]
-struct Wish {
+struct AnsweredAssignment {
     assignment: Assignment,
     answer: Answer,
     /// It was listed in the present session.
@@ -21,13 +21,13 @@ struct Wish {
 
 /// The assignments of a control plane, by namespace and name.
 #[derive(Debug, Default)]
-pub struct Wishes(BTreeMap<AssignedName, Wish>);
+pub struct AnsweredAssignments(BTreeMap<AssignedName, AnsweredAssignment>);
 
-impl Wishes {
+impl AnsweredAssignments {
     /// A new session begins: its list is not known yet.
     pub fn unlist(&mut self) {
-        for wish in self.0.values_mut() {
-            wish.listed = false;
+        for entry in self.0.values_mut() {
+            entry.listed = false;
         }
     }
 
@@ -40,7 +40,7 @@ impl Wishes {
         let name = (answer.namespace.clone(), answer.name.clone());
         let before = self.0.insert(
             name,
-            Wish {
+            AnsweredAssignment {
                 assignment,
                 answer: answer.clone(),
                 listed: true,
@@ -49,14 +49,14 @@ impl Wishes {
         before.is_none_or(|before| !before.listed || before.answer != *answer)
     }
 
-    /// Forgets what was withdrawn.
-    pub fn forget(&mut self, name: &AssignedName) {
+    /// Removes one that was withdrawn.
+    pub fn remove(&mut self, name: &AssignedName) {
         self.0.remove(name);
     }
 
-    /// The list is complete: forgets the assignments that it does not have.
+    /// The list is complete: removes the assignments that it does not have.
     pub fn keep_listed(&mut self) {
-        self.0.retain(|_, wish| wish.listed);
+        self.0.retain(|_, entry| entry.listed);
     }
 
     /// Those that the last session listed and an earlier placement is in the way of. What an earlier session listed may
@@ -81,20 +81,22 @@ impl Wishes {
     }
 
     fn answered(&self, which: impl Fn(Answered) -> bool) -> Vec<Assignment> {
-        let wishes = self.0.values();
-        wishes
-            .filter(|wish| wish.listed && which(wish.answer.result()))
-            .map(|wish| wish.assignment.clone())
+        let entries = self.0.values();
+        entries
+            .filter(|entry| entry.listed && which(entry.answer.result()))
+            .map(|entry| entry.assignment.clone())
             .collect()
     }
 
     /// Those of the present session that are as they should be: their leases are renewed.
     #[must_use]
     pub fn confirmed(&self) -> BTreeSet<AssignedName> {
-        let confirmed = |wish: &Wish| wish.listed && wish.answer.result() == Answered::Accepted;
-        let wishes = self.0.iter();
-        wishes
-            .filter(|(_, wish)| confirmed(wish))
+        let confirmed = |entry: &AnsweredAssignment| {
+            entry.listed && entry.answer.result() == Answered::Accepted
+        };
+        let entries = self.0.iter();
+        entries
+            .filter(|(_, entry)| confirmed(entry))
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -102,10 +104,10 @@ impl Wishes {
     /// Whether the present session's list has it.
     #[must_use]
     pub fn lists(&self, name: &AssignedName) -> bool {
-        self.0.get(name).is_some_and(|wish| wish.listed)
+        self.0.get(name).is_some_and(|entry| entry.listed)
     }
 
-    /// Whether no more can be heard of.
+    /// Whether it can hold no more.
     #[must_use]
     pub fn are_full(&self) -> bool {
         self.0.len() > MOST
@@ -116,7 +118,7 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    fn wish(token: u64) -> Assignment {
+    fn assignment(token: u64) -> Assignment {
         Assignment {
             token,
             ..Assignment::default()
@@ -132,43 +134,43 @@ mod tests {
         }
     }
 
-    fn names(wishes: &Wishes) -> Vec<String> {
-        let confirmed = wishes.confirmed().into_iter();
+    fn names(assignments: &AnsweredAssignments) -> Vec<String> {
+        let confirmed = assignments.confirmed().into_iter();
         confirmed.map(|(_, name)| name).collect()
     }
 
     #[test]
     fn only_what_this_session_listed_and_the_node_took_is_renewed() {
-        let mut wishes = Wishes::default();
-        wishes.note(wish(1), &answer("taken", Answered::Accepted));
-        wishes.note(wish(2), &answer("waits", Answered::Waiting));
-        wishes.note(wish(3), &answer("late", Answered::Stale));
-        assert_eq!(names(&wishes), ["taken"]);
-        wishes.unlist();
-        assert!(names(&wishes).is_empty());
+        let mut assignments = AnsweredAssignments::default();
+        assignments.note(assignment(1), &answer("taken", Answered::Accepted));
+        assignments.note(assignment(2), &answer("waits", Answered::Waiting));
+        assignments.note(assignment(3), &answer("late", Answered::Stale));
+        assert_eq!(names(&assignments), ["taken"]);
+        assignments.unlist();
+        assert!(names(&assignments).is_empty());
         // It may run elsewhere by now: it waits until it is listed again.
-        assert!(wishes.waiting().is_empty() && wishes.open().is_empty());
-        wishes.note(wish(1), &answer("taken", Answered::Accepted));
-        wishes.keep_listed();
-        assert_eq!(names(&wishes), ["taken"]);
-        assert!(wishes.waiting().is_empty());
+        assert!(assignments.waiting().is_empty() && assignments.open().is_empty());
+        assignments.note(assignment(1), &answer("taken", Answered::Accepted));
+        assignments.keep_listed();
+        assert_eq!(names(&assignments), ["taken"]);
+        assert!(assignments.waiting().is_empty());
     }
 
     #[test]
     fn an_answer_is_sent_once_a_session() {
-        let mut wishes = Wishes::default();
+        let mut assignments = AnsweredAssignments::default();
         let accepted = answer("web", Answered::Accepted);
-        assert!(wishes.note(wish(1), &accepted));
-        assert!(!wishes.note(wish(1), &accepted));
-        wishes.unlist();
-        assert!(wishes.note(wish(1), &accepted));
+        assert!(assignments.note(assignment(1), &accepted));
+        assert!(!assignments.note(assignment(1), &accepted));
+        assignments.unlist();
+        assert!(assignments.note(assignment(1), &accepted));
     }
 
     #[test]
     fn a_stale_assignment_does_not_replace_the_one_that_holds() {
-        let mut wishes = Wishes::default();
-        wishes.note(wish(2), &answer("web", Answered::Waiting));
-        wishes.note(wish(1), &answer("web", Answered::Stale));
-        assert_eq!(wishes.waiting(), [wish(2)]);
+        let mut assignments = AnsweredAssignments::default();
+        assignments.note(assignment(2), &answer("web", Answered::Waiting));
+        assignments.note(assignment(1), &answer("web", Answered::Stale));
+        assert_eq!(assignments.waiting(), [assignment(2)]);
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// What is wanted of the node, in memory as in the ledger.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct NodeMaintenance {
     pub(crate) wanted: Mutex<Maintenance>,
     /// Something else is wanted than before.
     pub(crate) changed: Notify,
@@ -16,7 +16,7 @@ pub(crate) struct Keeper {
     goes_down: AtomicBool,
 }
 
-impl Keeper {
+impl NodeMaintenance {
     pub(crate) fn new(wanted: Maintenance) -> Self {
         Self {
             wanted: Mutex::new(wanted),

@@ -1,8 +1,8 @@
-//! What a controller says to people.
+//! Events of controllers.
 
 /// Something to record as an event of the object that a controller works for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ControllerEvent {
     /// A warning rather than what is normal.
     pub is_warning: bool,
     /// Short CamelCase word for machines.
@@ -11,7 +11,7 @@ pub struct Said {
     pub message: String,
 }
 
-impl Said {
+impl ControllerEvent {
     pub(crate) fn normal(reason: &'static str, message: String) -> Self {
         Self {
             is_warning: false,
