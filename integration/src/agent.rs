@@ -110,6 +110,7 @@ impl<'m, M: Commands> Agent<'m, M> {
     /// When it does not run.
     pub fn kill(&self) -> anyhow::Result<()> {
         // A child that it has just forked bears its name, too: it may be gone a moment later, or be a VMM.
+        // A shell cannot wait for a process that is not its child, so it looks again.
         let script = "pids=$(pidof kvmlet) && for pid in $pids; do \
                       parent=$(cut -d ' ' -f 4 /proc/$pid/stat 2>/dev/null) || continue; \
                       case \" $pids \" in *\" $parent \"*) continue;; esac; \

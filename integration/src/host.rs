@@ -54,6 +54,7 @@ impl First {
     fn wait(&mut self, patience: Duration) {
         let until = Instant::now() + patience;
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {
+            // `Child` has no wait with a limit.
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -135,6 +135,7 @@ impl Node {
                 "the node still has power; its log:\n{}",
                 self.log()
             );
+            // `Child` has no wait with a limit.
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())

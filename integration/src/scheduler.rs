@@ -65,6 +65,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
     /// # Errors
     /// When there is none, or it does not come up again.
     pub fn restart(&self) -> anyhow::Result<()> {
+        // A shell cannot wait for a process that is not its child, so it looks again.
         self.machine.sh(
             "pid=$(pidof scheduler) && kill -9 $pid && while kill -0 $pid 2>/dev/null; do sleep 0.1; done",
         )?;
@@ -144,6 +145,7 @@ impl<'m, M: Commands> Scheduler<'m, M> {
         let end = Instant::now() + PATIENCE;
         while !is_so()? {
             anyhow::ensure!(Instant::now() < end, "not so: {what}: {:#}", self.state()?);
+            // The scheduler answers questions and sends no events.
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(())

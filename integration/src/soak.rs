@@ -283,6 +283,7 @@ impl<M: Commands> Run<'_, M> {
                 break;
             }
             ensure!(Instant::now() < until, "not all guests run");
+            // Guests are looked for by their processes, of which there is no event.
             std::thread::sleep(Duration::from_millis(500));
         }
         for name in self.members.keys().cloned().collect::<Vec<_>>() {
@@ -309,6 +310,7 @@ impl<M: Commands> Run<'_, M> {
                 return Ok(());
             }
             ensure!(Instant::now() < until, "{name} counts no more: {log}");
+            // The log is read through `kvmctl`, as a whole: a guest prints a number a second.
             std::thread::sleep(Duration::from_millis(300));
         }
     }
@@ -343,11 +345,13 @@ fn kill_agent<M: Commands>(
     random: &mut Random,
     limit: u32,
 ) -> anyhow::Result<Killed> {
+    // A random moment in the life of the agent is the point of the test.
     std::thread::sleep(Duration::from_millis(random.below(LONGEST_LIFE_MS)));
     agent.kill()?;
     let mut killed = Killed { all: 1, early: 0 };
     agent.launch()?;
     while random.chance(30) && killed.all < limit {
+        // A random moment of the start.
         std::thread::sleep(Duration::from_millis(random.below(400)));
         machine.wait_for("pidof kvmlet", PATIENCE)?;
         agent.kill()?;

@@ -114,6 +114,7 @@ impl VmmProcess {
                 "the VMM did not end: {}",
                 self.log()?
             );
+            // `Child` has no wait with a limit.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -89,6 +89,7 @@ fn another_runs(agent: &Agent<'_, Host>, name: &str) -> anyhow::Result<()> {
 /// Ends the agent as its service does, which has to be at once.
 fn end(host: &Host) -> anyhow::Result<()> {
     let begun = Instant::now();
+    // A shell cannot wait for a process that is not its child, so it looks again.
     host.sh("pid=$(pidof kvmlet) && kill -TERM $pid && while kill -0 $pid 2>/dev/null; do sleep 0.05; done")?;
     let took = begun.elapsed();
     ensure!(took < Duration::from_secs(8), "the agent took {took:?}");

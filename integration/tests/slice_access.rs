@@ -98,6 +98,7 @@ impl<'h> Setup<'h> {
 
     /// Has the agent read its configuration again, and waits until it said `words` of it.
     fn reload(&self, words: &str) -> anyhow::Result<()> {
+        // The agent reports a reload in its log alone.
         let script = format!(
             "before=$(grep -c '{words}' {LOG}); kill -HUP $(pidof kvmlet); \
              until test $(grep -c '{words}' {LOG}) -gt $before; do sleep 0.05; done"
@@ -314,6 +315,7 @@ fn certificates_and_grants_are_read_again_and_connections_are_limited() -> anyho
         let script = format!("until kvmctl {bob} get vmi -A -w; do sleep 0.1; done; echo ended");
         watches.push(host.exec_in_terminal(&["sh", "-c", &script])?);
     }
+    // The agent counts a connection some time after its client has connected.
     let full = format!("until ! kvmctl {bob} get vmi -A; do sleep 0.1; done");
     host.run_for(&["sh", "-c", &full], PATIENCE)?;
     let carol = next.options("carol", SERVER);

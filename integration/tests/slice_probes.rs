@@ -85,6 +85,7 @@ fn a_guest_is_ready_when_its_agent_answers_and_stays_so_while_nobody_asks() -> a
     assert_eq!(paused.code, Some(0), "{paused}");
     let ready = agent.value("web", &format!("{READY}.reason"))?;
     assert_eq!(ready, "GuestNotRunning");
+    // Longer than the period of the probe: that it is not asked is observed for a while.
     host.sh("sleep 3")?;
     let unpaused = agent.kvmctl("unpause vmi web")?;
     assert_eq!(unpaused.code, Some(0), "{unpaused}");

@@ -20,6 +20,7 @@ const SILENT: &str = "127.0.0.1:5000";
 
 /// What a pull takes is not the service's: its process lives in a scope of its own, with limits.
 fn pull_elsewhere(node: &Node) -> anyhow::Result<()> {
+    // The program behind the socket only has to outlive the test.
     node.sh(&format!(
         "setsid systemd-socket-activate -l {SILENT} sleep 600 </dev/null >/run/silent.log 2>&1 & \
          setsid kvmctl image pull {SILENT}/vm/disk:1 </dev/null >/run/pull.log 2>&1 & echo $! >/run/pull.pid"
@@ -287,6 +288,7 @@ fn fill_memory(node: &Node, agent: &Agent<'_, Node>, vmm: &str) -> anyhow::Resul
                           sh -c 'echo $$ >/sys/fs/cgroup/system.slice/kvmlet.service/cgroup.procs; exec tail /dev/zero'; true";
     // The kernel chooses among all processes of the node as it does where memory is short, which filling it would reach
     // only after minutes of reading programs from disk again and again.
+    // A shell cannot wait for a process that is not its child, so it looks again.
     let of_the_node = "systemctl set-property --runtime kvmlet MemoryMax=infinity; \
                        before=$(systemctl show -P MainPID kvmlet); echo f >/proc/sysrq-trigger; \
                        while [ -d /proc/$before ]; do sleep 0.1; done";

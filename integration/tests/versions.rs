@@ -149,6 +149,7 @@ fn bring_back(host: &Host, commit: &str) -> anyhow::Result<()> {
 
 /// Kills whichever agent runs, and starts that of the previous version on the same state.
 fn go_back(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
+    // A shell cannot wait for a process that is not its child, so it looks again.
     host.sh("pid=$(pidof kvmlet) || exit 0; kill -9 $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done")?;
     host.sh(&format!(
         "setsid {PREVIOUS}/kvmlet --config {PREVIOUS}/kvmlet.toml </dev/null >>{LOG} 2>&1 &"
@@ -253,6 +254,7 @@ fn wait_for_another(host: &Host, before: &str) -> anyhow::Result<String> {
 /// What a node has after its restart: no process, and another boot id.
 fn restart_node(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     agent.kill()?;
+    // A shell cannot wait for a process that is not its child, so it looks again.
     host.sh(
         "kill -9 $(pidof kvmlet-vmm) && while pidof kvmlet-vmm >/dev/null; do sleep 0.1; done; \
          cat /proc/sys/kernel/random/uuid >/run/boot-id && \

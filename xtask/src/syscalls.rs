@@ -77,6 +77,7 @@ fn wait_for_ends(directory: &Path) -> anyhow::Result<()> {
             eprintln!("{} traces have no end, such as {first}", open.len());
             return Ok(());
         }
+        // strace is no child of this process: its end shows in its files.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -252,6 +252,7 @@ mod tests {
     fn counting_helper(dir: &Path) -> PathBuf {
         let helper = dir.join("helper");
         let dir = dir.display();
+        // Each helper lives long enough for those that run at the same time to see each other.
         let script = format!(
             "#!/bin/sh\nmkdir -p {dir}/run\n: >{dir}/run/$$\nls {dir}/run | wc -l >>{dir}/counts\n\
              sleep 0.3\nls {dir}/run | wc -l >>{dir}/counts\nrm {dir}/run/$$\n"
@@ -296,6 +297,7 @@ mod tests {
         let (dir, mut command) = (tempfile::tempdir().unwrap(), Command::new("/bin/sh"));
         // A hook leads a group of processes.
         command.process_group(0).current_dir(dir.path());
+        // Both processes live until they are killed.
         let script = "sleep 1000 & echo $! >new; mv new started; sleep 1000";
         let mut helper = Helper::spawn(command.args(["-c", script]), memory).unwrap();
         let pid = helper.child().id().unwrap();

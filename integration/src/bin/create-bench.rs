@@ -76,6 +76,7 @@ impl Bench {
         name: &str,
     ) -> anyhow::Result<u64> {
         name.clone_into(&mut vmi.metadata.get_or_insert_default().name);
+        // The agent finishes its work for the VMI before, which would be measured with this one.
         tokio::time::sleep(REST).await;
         let ns = create(&mut self.service, vmi).await?;
         delete(&mut self.service, name).await?;
@@ -90,6 +91,7 @@ impl Bench {
                 ..VirtualMachineName::default()
             })
         };
+        // The agent finishes its work for the start before, which would be measured with this one.
         tokio::time::sleep(REST).await;
         let sent_ns = monotonic_ns()?;
         let start = StartVirtualMachineRequest {
@@ -106,6 +108,7 @@ impl Bench {
                 Instant::now() < until,
                 "{name} has no VMI after {PATIENCE:?}"
             );
+            // Polled: a watch would add work of the agent to what is measured.
             tokio::time::sleep(LOOK).await;
         };
         let ns = first_instruction_after(sent_ns, vmi).await?;
@@ -157,6 +160,7 @@ async fn first_instruction_after(sent_ns: u64, vmi: Option<Object>) -> anyhow::R
                 .context("the guest ran before it was asked for");
         }
         anyhow::ensure!(Instant::now() < until, "no guest ran within {PATIENCE:?}");
+        // The VMM signals to nobody when its guest runs its first instruction; its figures have the time.
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -205,6 +209,7 @@ async fn gone(service: &mut NodeServiceClient<Channel>, name: &str) -> anyhow::R
             Instant::now() < until,
             "{name} is not gone within {PATIENCE:?}"
         );
+        // Polled: a watch would add work of the agent to what is measured.
         tokio::time::sleep(LOOK).await;
     }
     Ok(())

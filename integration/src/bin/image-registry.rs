@@ -176,6 +176,7 @@ impl Registry {
             }
             if let Some(rate) = rate {
                 let nanos = count as u64 * 1_000_000_000 / rate.max(1);
+                // Limits the rate: the time that the piece takes at that rate.
                 thread::sleep(Duration::from_nanos(nanos));
             }
             if sent == rest {

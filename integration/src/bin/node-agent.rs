@@ -96,6 +96,7 @@ fn port() -> io::Result<PathBuf> {
                 return Ok(Path::new("/dev").join(entry.file_name()));
             }
         }
+        // The port appears when the kernel has probed the device; init runs without udev, which would signal it.
         std::thread::sleep(Duration::from_millis(50));
     }
     Err(io::Error::other(

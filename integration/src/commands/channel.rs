@@ -48,6 +48,7 @@ impl Channel {
                 Err(error) => {
                     alive()?;
                     anyhow::ensure!(Instant::now() < until, "{}: {error}", socket.display());
+                    // QEMU signals to nobody that it listens on the socket.
                     std::thread::sleep(Duration::from_millis(20));
                 }
             }
@@ -97,6 +98,7 @@ impl Channel {
                 }
                 drop(stream);
                 drop(writer);
+                // The period of the pings.
                 std::thread::sleep(WAKE_INTERVAL);
             }
         });

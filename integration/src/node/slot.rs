@@ -38,6 +38,7 @@ impl Slot {
                     });
                 }
             }
+            // A wait for one of several file locks does not exist; flock(2) waits for one.
             std::thread::sleep(Duration::from_millis(100));
         }
     }

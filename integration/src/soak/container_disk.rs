@@ -258,6 +258,7 @@ impl Guest<'_> {
         self.node
             .wait_for(&log_in, PATIENCE)
             .context("nobody is let in")?;
+        // `cloud-init status --wait` fails where the file comes after the end of its last stage.
         let result = self.shell_output(
             "key",
             "until test -s /run/cloud-init/result.json; do sleep 1; done; cat /run/cloud-init/result.json",

@@ -218,6 +218,7 @@ impl<M: Commands> Run<'_, M> {
 
     fn strike(&mut self) -> anyhow::Result<()> {
         begin_pull(self.machine, self.random.below(IMAGES))?;
+        // A random moment of the pull is the point of the test.
         thread::sleep(Duration::from_millis(self.random.below(LONGEST_MS)));
         let mut stage = self.store.stage()?;
         if self.random.chance(PRUNED) {

@@ -180,6 +180,7 @@ impl<M: Commands> Run<'_, M> {
         if self.random.chance(KILLED) {
             self.kill("created")?;
         } else {
+            // A random moment in the life of the guest is the point of the test.
             thread::sleep(Duration::from_millis(self.random.below(LONGEST_MS)));
         }
         self.note("deleted")?;
@@ -238,6 +239,7 @@ impl<M: Commands> Run<'_, M> {
                 "the node was\n{}\nand is\n{now}",
                 self.before
             );
+            // The state of the node's network is read as a whole; of its parts only some have events.
             thread::sleep(Duration::from_millis(500));
         }
     }

@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
         let before = self.gets_on(&[0; DISKS.len() * 2])?;
         self.machine.ask("pause")?;
         self.machine.wait_for_status("MACHINE_STATE_PAUSED", SOON)?;
+        // How long the machine is paused: the pause is what is tested.
         std::thread::sleep(PAUSE);
         self.machine.ask("resume")?;
         let before = self.gets_on(&before).context("after a pause")?;
@@ -189,6 +190,7 @@ impl<'a> Run<'a> {
                 return Ok(now);
             }
             ensure!(Instant::now() < until, "{before:?}, now {now:?}");
+            // The counts are figures of the VMM, which has no event for them.
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -253,6 +255,7 @@ impl<'a> Run<'a> {
                 .machine
                 .shell_output("cat /tmp/fio-end /tmp/fio | cut -c 1-60")?;
             ensure!(Instant::now() < until, "{output}");
+            // fio was interrupted through the console and signals its end by its files alone.
             std::thread::sleep(Duration::from_millis(500));
         }
         let mut run = self.in_another_process()?;

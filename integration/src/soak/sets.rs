@@ -170,6 +170,7 @@ impl<M: Commands> Run<'_, M> {
         let until = Instant::now() + PATIENCE;
         let mut last = self.version()?;
         loop {
+            // That nothing is written is observed for a while.
             thread::sleep(QUIET);
             let next = self.version()?;
             if next == last + 1 {

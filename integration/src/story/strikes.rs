@@ -202,6 +202,7 @@ impl Story {
         const DOWN: &str =
             "test \"$(kvmctl get vm dev -o jsonpath='{.status.printableStatus}')\" = Stopped";
         self.node.wait_for(DOWN, PATIENCE)?;
+        // That it is not started again is observed for a while.
         std::thread::sleep(WATCHED);
         self.sh(DOWN).context("it did not stay down").map(drop)
     }

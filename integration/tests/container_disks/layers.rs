@@ -165,6 +165,7 @@ fn two_pulls_fetch_a_layer_that_they_share_once() -> anyhow::Result<()> {
         &[
             "sh",
             "-c",
+            // Layers appear as files, of which a shell has no event.
             &format!(
                 "kvmctl image pull {REGISTRY}/vm/disk:1 & one=$!; \
                  until test \"$(ls {BLOBS} 2>/dev/null | wc -l)\" -ge 3; do sleep 0.05; done; \
@@ -185,6 +186,7 @@ fn two_pulls_fetch_a_layer_that_they_share_once() -> anyhow::Result<()> {
         &[
             "sh",
             "-c",
+            // Layers appear as files, of which a shell has no event.
             &format!(
                 "kvmctl image pull {REGISTRY}/vm/disk:1 & one=$!; \
                  until test -e {BLOBS}; do sleep 0.1; done; \

@@ -47,6 +47,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if is_blob and os.path.exists("/run/corrupt"): body = body[:-1] + b"?"
         if is_blob and os.path.exists("/run/stall"):
             self.wfile.write(body[:len(body) // 2]); self.wfile.flush()
+            # The test ends the stall by removing the file, which signals nothing to this process.
             while os.path.exists("/run/stall"): time.sleep(0.05)
             body = body[len(body) // 2:]
         self.wfile.write(body)

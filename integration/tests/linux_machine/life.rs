@@ -20,6 +20,7 @@ const SOON: Duration = Duration::from_secs(300);
 /// device, then does as `/end` says.
 fn script(reboots: u32) -> String {
     let crash = reboots + 1;
+    // The last boot lives until the test ends the machine.
     format!(
         "n=$(dd if=/dev/vda bs=512 count=1 2>/dev/null | tr -d '\\0')
          n=$((${{n:-0}} + 1))

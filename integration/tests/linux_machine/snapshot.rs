@@ -112,6 +112,7 @@ fn gets_on(machine: &mut Machine<'_>, before: &[u64]) -> anyhow::Result<Vec<u64>
 fn talk(node: &Node, machine: &mut Machine<'_>) -> anyhow::Result<()> {
     // Of the port no end comes back: `-t` is how long socat waits for it in vain.
     let socat = |wait: u32| format!("chroot /mnt/tools socat -t {wait} - UNIX-CONNECT:{INSIDE}");
+    // Input stays open until the answer is there: at its end socat would close the port.
     let port = format!(
         "(echo by the port; sleep 1) | {}/port | head -n 1 | grep -x 'by the port'",
         socat(1)

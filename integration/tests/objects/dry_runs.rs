@@ -191,6 +191,7 @@ impl Clients {
         let begun = Instant::now();
         let mut before = self.stored().await?;
         loop {
+            // That the agent writes nothing more is observed for a while.
             tokio::time::sleep(QUIET).await;
             let now = self.stored().await?;
             if now == before {

@@ -472,12 +472,14 @@ fn manifests_that_say_what_they_said_before_are_not_written_again() -> anyhow::R
     let before = commits(&host)?;
     for _ in 0..5 {
         put()?;
+        // Several scans of the directory see the file, each with the content of the one before.
         host.sh("sleep 0.3")?;
     }
     // The directory was read since: what is new in it is there, for the one write that it takes.
     let other = MAP.replace("name: web", "name: other");
     host.put(&format!("{MANIFESTS}/other.yaml"), 0o600, other.as_bytes())?;
     host.wait_for("kvmctl get cm other", PATIENCE)?;
+    // A commit too many may come after the object: that none comes is observed for a while.
     host.sh("sleep 1")?;
     assert_eq!(commits(&host)? - before, 1);
 
@@ -485,6 +487,7 @@ fn manifests_that_say_what_they_said_before_are_not_written_again() -> anyhow::R
     let written = host.sh(versions)?;
     agent.kill()?;
     agent.start()?;
+    // That an agent that has just started writes nothing is observed for a while.
     host.sh("sleep 2")?;
     assert_eq!(host.sh(versions)?, written);
     Ok(())

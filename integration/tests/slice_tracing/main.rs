@@ -243,6 +243,7 @@ fn a_start_is_one_trace_from_its_callers_span_to_the_first_instruction() -> anyh
         guest("file").as_bytes(),
     )?;
     agent.wait_for_phase("file", "Running", PATIENCE)?;
+    // A shell cannot wait for a process that is not its child, so it looks again.
     host.sh("pid=$(pidof kvmlet) && kill -TERM $pid && while kill -0 $pid 2>/dev/null; do sleep 0.05; done")?;
     let others = collector.spans.len();
     let file = collector.start_of("file")?;
@@ -272,6 +273,7 @@ fn the_next_agent_goes_on_with_the_trace_of_a_start() -> anyhow::Result<()> {
         "kvmctl wait --for=condition=PodScheduled=False vmi/web --timeout 60s",
         PATIENCE,
     )?;
+    // A shell cannot wait for a process that is not its child, so it looks again.
     host.sh("pid=$(pidof kvmlet) && kill -TERM $pid && while kill -0 $pid 2>/dev/null; do sleep 0.05; done")?;
     let first = collector.start_of("web")?;
     assert!(first.is_true("kvmlet.interrupted"), "{first:#?}");

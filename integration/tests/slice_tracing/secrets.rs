@@ -302,6 +302,7 @@ impl<'h> Setup<'h> {
     }
 
     fn stop(&self) -> anyhow::Result<()> {
+        // A shell cannot wait for a process that is not its child, so it looks again.
         self.host
             .sh("pid=$(pidof kvmlet) && kill -TERM $pid && while kill -0 $pid 2>/dev/null; do sleep 0.05; done")
             .map(drop)

@@ -80,6 +80,7 @@ fn a_guest_is_led_by_requests() {
     // The guest answers each request for statistics with the number of its answers in `minor_faults`. An answer is
     // not waited for by the request, so it is polled.
     let is_answered = (0..10_000).any(|_| {
+        // Each look asks the guest for new statistics.
         std::thread::sleep(Duration::from_millis(1));
         stats(&mut client).minor_faults >= Some(3)
     });

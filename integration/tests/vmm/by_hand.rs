@@ -130,6 +130,7 @@ pub fn soon(holds: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "it did not come true");
+        // See above: nothing signals it.
         std::thread::sleep(Duration::from_millis(5));
     }
 }

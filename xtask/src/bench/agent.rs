@@ -196,6 +196,7 @@ pub(super) fn idle_percent(host: &Host) -> anyhow::Result<[f64; 2]> {
             .with_context(|| format!("{program}: {ticks:?}"))
     };
     let before = [spent("kvmlet")?, spent("kvmlet-vmm")?];
+    // How long is measured.
     std::thread::sleep(IDLE);
     let after = [spent("kvmlet")?, spent("kvmlet-vmm")?];
     // A hundred ticks are a second, and all of a CPU.

@@ -174,6 +174,7 @@ fn make_image(host: &Host, mib: u32) -> anyhow::Result<()> {
 
 /// Notes the peak of each child's memory while it lives.
 fn watch_children(host: &Host) -> anyhow::Result<()> {
+    // Samples: a peak is read while its process lives, and every 20 ms is often enough for children of seconds.
     let script = format!(
         "until test -e /run/bench/stop; do for each in /proc/[0-9]*; do \
          tr '\\0' ' ' <$each/cmdline 2>/dev/null | grep -q -E '({CHILDREN}) *$' && \

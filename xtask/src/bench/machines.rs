@@ -54,6 +54,7 @@ fn measure(halted: u32, running: u32) -> anyhow::Result<Vec<Figure>> {
     host.put("/run/bench.yaml", 0o644, bench.as_bytes())?;
 
     let bare = median(&guests::first_instructions(&host, RUNS, "/run/bench.yaml")?);
+    // The agent has done what follows from the starts before it is measured idle, which nothing signals.
     std::thread::sleep(GROWN);
     let (_, idle_before) = idle(&host, &agent, running)?;
     add_halted(&host, &agent, halted)?;
@@ -156,6 +157,7 @@ fn idle(host: &Host, agent: &Agent<'_, Host>, running: u32) -> anyhow::Result<(f
             &format!("test $(grep -c 'adopted a running guest' {LOG}) = {running}"),
             PATIENCE,
         )?;
+        // The agent has done what follows from its start before it is measured idle, which nothing signals.
         std::thread::sleep(SETTLE);
         let [percent, _] = agent::idle_percent(host)?;
         percents.push(percent);

@@ -18,6 +18,7 @@ struct Ticks {
 /// When `/proc/stat` is not as proc(5) says.
 pub(super) fn cpus(period: Duration) -> anyhow::Result<f64> {
     let before = now()?;
+    // How long is measured.
     std::thread::sleep(period);
     Ok(between(before, now()?) * std::thread::available_parallelism()?.get() as f64)
 }

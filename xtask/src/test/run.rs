@@ -177,6 +177,7 @@ fn run(
                 text(&mut printed)?
             )));
         }
+        // `Child` has no wait with a limit.
         std::thread::sleep(Duration::from_millis(2));
     };
     let printed = text(&mut printed)?;

@@ -55,6 +55,7 @@ async fn so_many_end_at_once_and_all_end() {
             let at = waiting.iter().position(|process| process.0.id() == pid);
             ending.push(waiting.remove(at.expect("it had no turn")));
         }
+        // Nothing signals that no further process is ended, so that is observed for a while.
         sleep(MOMENT).await;
         assert!(receiver.try_recv().is_err(), "one more ends");
         ending.remove(0).end();
@@ -89,6 +90,7 @@ async fn one_that_ends_by_itself_waits_no_longer() {
     assert!(turns.take(&first.identity()).await.unwrap().is_some());
     let waits = turns.take(&identity);
     let ends = async {
+        // Lets the other future ask for its turn first; a turn that waits is not visible from here.
         sleep(MOMENT).await;
         second.end();
     };
@@ -118,12 +120,14 @@ async fn one_that_was_killed_and_never_ends_takes_no_second_turn() {
     let turn = turns.take(&identity).await.unwrap().expect("it lives");
     turn.note_kill();
     while turns.0.free.available_permits() == 0 {
+        // A turn is given back by a timer that reports to nobody.
         sleep(MOMENT).await;
     }
     assert!(turns.take(&identity).await.unwrap().is_some());
     assert_eq!(turns.0.free.available_permits(), 1);
     stuck.end();
     while !turns.ending().is_empty() {
+        // The list of processes that are ending is updated by a task that reports to nobody.
         sleep(MOMENT).await;
     }
 }

@@ -390,6 +390,7 @@ mod tests {
     /// A helper that notes its process id beside itself, says how far it is and never answers.
     fn silent_helper(dir: &Path) -> PathBuf {
         let helper = dir.join("helper");
+        // It lives until it is killed.
         let script = "#!/bin/sh\necho $$ >\"$0.pid\"\necho '[5, 10]'\nexec /bin/sleep 1000\n";
         fs::write(&helper, script).unwrap();
         fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).unwrap();

@@ -48,6 +48,7 @@ struct Elsewhere(Child);
 impl Elsewhere {
     fn new() -> Self {
         let mut child = Command::new("unshare")
+            // Keeps the namespace until the value is dropped, which kills it.
             .args(["--net", "sh", "-c", "echo ready; exec sleep 600"])
             .stdout(Stdio::piped())
             .spawn()
@@ -260,6 +261,7 @@ fn ask_for(guest: &Elsewhere, lease: &str, words: &str) {
 
 /// The kernel hears of its router; a stock client asks for the address, and the guest reaches the node and is reached.
 fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
+    // `ip monitor` would miss a route or an address that is there already, so the tables are read again.
     let route = guest.run(
         "busybox timeout 20 sh -c 'until ip -6 route | grep ^default; do sleep 0.1; done
          while ip -6 addr show dev card0 | grep -q tentative; do sleep 0.1; done'",
@@ -271,6 +273,7 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
     }
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().display();
+    // dhclient writes its pid file some time after it has put itself into the background.
     let output = guest.run(&format!(
         "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0
          busybox timeout 10 sh -c 'until [ -s {place}/pid ]; do sleep 0.1; done'; kill $(cat {place}/pid)",

@@ -411,6 +411,7 @@ async fn given_up() -> Outcome {
     let dirs = HostDirs::new();
     write_layout(&dirs.images().join("layout"), &elf());
     let noted = dirs.run().join("child");
+    // It lives until it is killed.
     let script = format!(
         "echo $$ >{0}.new; mv {0}.new {0}; exec sleep 600",
         noted.display()

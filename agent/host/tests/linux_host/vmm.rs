@@ -171,6 +171,7 @@ async fn hanging_program() -> Outcome {
             if failure.reason != "VmmUnknown" {
                 break;
             }
+            // The VMM is no child of this process, and its end is observed by looking again.
             tokio::time::sleep(Duration::from_millis(20)).await;
             failure = start_in_vain(&host, &vmi).await;
         }

@@ -111,6 +111,7 @@ async fn a_caller_that_reads_nothing_pins_no_more_than_its_budget_over_all_its_c
     let mut made = usize::MAX;
     while made != registry.logged() || made == 0 {
         made = registry.logged();
+        // A pause in which a stream that is not full would make more.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     // Besides, each stream has a frame, a piece with the encoder and one in the channel, and each transport is full.

@@ -67,6 +67,7 @@ fn connect(node: &str, port: u16) -> anyhow::Result<TcpStream> {
             Ok(stream) => return Ok(stream),
             Err(error) => last = Some(error),
         }
+        // The listener may not be bound yet, which refuses connections and signals nothing.
         std::thread::sleep(Duration::from_millis(20));
     }
     Err(last.context("never tried")?.into())

@@ -55,6 +55,7 @@ impl ApiServer {
             if status == StatusCode::OK {
                 return Ok(());
             }
+            // kube-apiserver has no other signal of being ready than this answer.
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }

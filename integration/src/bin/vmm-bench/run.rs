@@ -66,6 +66,7 @@ fn follow(
     match plan.work {
         Work::Boot => {}
         Work::Idle => {
+            // Memory is measured once the guest has stopped touching new pages, which nothing signals.
             thread::sleep(SETTLING);
             counters::add_memory(child.id(), plan.guest_mib, &mut values)?;
         }

@@ -276,6 +276,7 @@ fn are_judged_by_leases(place: &ClientNodes) -> anyhow::Result<()> {
 
 /// Ends the pings of the node, of which each was answered.
 fn pings(place: &ClientNodes) -> anyhow::Result<u64> {
+    // A shell cannot wait for a process that is not its child, so it looks again.
     let output = place.node.sh(
         "kill -INT $(cat /run/pinger); while kill -0 $(cat /run/pinger) 2>/dev/null; do sleep 0.1; done; cat /run/pings",
     )?;

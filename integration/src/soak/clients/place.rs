@@ -280,6 +280,7 @@ impl Shell {
                 Instant::now() < until,
                 "`{command}` still says after {limit:?}: {answer}"
             );
+            // What a command of the guest prints has no event.
             std::thread::sleep(Duration::from_millis(500));
         }
     }

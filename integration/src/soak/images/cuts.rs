@@ -219,6 +219,7 @@ impl Run {
                 if seconds >= COMMITS_WITHIN {
                     self.node.sh(&format!("date >{STORE}/tick && sync"))?;
                 } else {
+                    // Counts seconds until the disk is to be written to, so that requests come to cut the power at.
                     thread::sleep(Duration::from_secs(1));
                 }
                 seconds += 1;

@@ -48,6 +48,7 @@ impl<M: Commands> Store<'_, M> {
     pub(super) fn look(&self) -> anyhow::Result<Found> {
         let source = self.source;
         // A prune may go on: what it has removed is gone, and that is all.
+        // What a prune has begun to remove is gone a second later.
         let script = format!(
             "cd {STORE}/sha256 2>/dev/null || exit 0; \
              for each in $(ls -A); do case $each in \

@@ -42,6 +42,7 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
             }
             assert!(start.elapsed() < Duration::from_secs(30), "{dropped:?}");
             send();
+            // The counts are read from a file, of which nothing signals a change.
             std::thread::sleep(Duration::from_millis(200));
         };
         let ask = || {

@@ -81,6 +81,7 @@ impl Liar {
         let start = Instant::now();
         while let Err(error) = self.tap.write_all(&whole) {
             assert!(start.elapsed() < PATIENCE, "{error}");
+            // The kernel signals to nobody that the port of a bridge forwards.
             std::thread::sleep(Duration::from_millis(10));
         }
     }
