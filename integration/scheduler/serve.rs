@@ -55,7 +55,7 @@ impl Scheduler {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Has the state on disk before anybody hears what follows from it.
+    /// Has the state on disk before any message that follows from it is sent.
     fn carry_out(
         &self,
         (state, sessions): &(SchedulerState, Sessions),

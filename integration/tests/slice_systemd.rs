@@ -174,7 +174,7 @@ fn purge(node: &Node) -> anyhow::Result<()> {
     node.sh(&format!("test -d {IMAGES}/busybox")).map(drop)
 }
 
-/// A configuration that is wrong is refused before the agent hears of it; another holds from then on.
+/// A configuration that is wrong is refused before the agent reads it; another holds from then on.
 fn reload(node: &Node, agent: &Agent<'_, Node>) -> anyhow::Result<()> {
     const FILE: &str = CONFIGURATION;
     let service = node.sh("systemctl show -P MainPID kvmlet")?;

@@ -326,7 +326,7 @@ fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Re
     }
     let answer = "kvmctl events --for vmi/web --types Warning -o 'jsonpath={.items[*].reason}'";
     host.wait_for(&format!("{answer} | grep -w DiskSyncFailed"), PATIENCE)?;
-    // The guest goes on, and an agent that starts later hears of it from the VMM.
+    // The guest goes on, and an agent that starts later learns it from the VMM.
     agent.kill()?;
     host.sh("rm /run/full/filler")?;
     agent.start()?;

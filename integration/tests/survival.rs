@@ -132,7 +132,7 @@ fn a_full_store_loses_and_doubles_nothing() -> anyhow::Result<()> {
     };
     let mut known = accepted.clone();
     known.sort();
-    // The guest goes on, and what was said yes to is there, also for an agent that is started on a full disk.
+    // The guest goes on, and what was acknowledged is there, also for an agent that is started on a full disk.
     host.wait_for("kvmctl get vmi", PATIENCE)?;
     assert_eq!(listed()?, known);
     counts_on(&agent, "web")?;

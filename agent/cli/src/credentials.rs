@@ -279,7 +279,7 @@ async fn set_password(mut node: Node, args: &SetPassword) -> Result<(), Failure>
     print_line(&format!("Successfully set password in secret \"{secret}\""))
 }
 
-/// A failure, behind what was being done where anything is said of that.
+/// A failure, behind the step that failed, where there is one.
 fn refused(doing: &str, why: &str) -> Failure {
     Failure::Refused(if doing.is_empty() {
         why.to_owned()

@@ -23,7 +23,7 @@ impl From<WriteError> for ApiError {
     }
 }
 
-/// What a caller hears of a failing ledger.
+/// The error that a caller gets while the ledger fails.
 pub(crate) fn store(error: StoreError) -> ApiError {
     match &error {
         StoreError::Expired { .. } => ApiError::Expired(error.to_string()),

@@ -87,7 +87,7 @@ impl EventLog {
                 new_event(about, said, &key, now)
             }
         };
-        // The removals took versions of its own.
+        // The removals took versions of their own.
         let version = transaction.next_version();
         transaction.put(&key, object::event_row(event, version))?;
         Ok(())

@@ -11,7 +11,7 @@ use tracing::info;
 
 use crate::config::{self, Config};
 
-/// What is changed at the listeners while they are open.
+/// Parts of the listeners that a reload changes.
 pub(crate) struct ReloadableListeners {
     access: Access,
     keys: Option<TlsKeys>,

@@ -12,7 +12,7 @@ pub(crate) fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Feeds the watchdog for as long as `alive` says so. An agent that hangs is restarted; its guests do
+/// Feeds the watchdog for as long as `alive` returns true. An agent that hangs is restarted; its guests do
 /// not notice.
 pub(crate) async fn feed(alive: impl Fn() -> bool) {
     let Some(timeout) = sd_notify::watchdog_enabled() else {

@@ -20,7 +20,7 @@ impl PullCredentials {
         Self { entries }
     }
 
-    /// User and password for a repository; `None`: nothing is said of it.
+    /// User and password for a repository; `None`: the secret has no entry for it.
     #[must_use]
     pub fn of(&self, registry: &str, repository: &str) -> Option<&(String, String)> {
         let mut entries = self.entries.iter();

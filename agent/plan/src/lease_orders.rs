@@ -70,7 +70,7 @@ fn carry_out(
         LeaseStep::Nothing(_) | LeaseStep::Act(OnExpiry::Keep) => None,
         LeaseStep::Act(OnExpiry::Stop) => {
             let orders = order(record, Order::Stop { grace }, now).ok()?;
-            // Said once, however often it is looked at.
+            // Reported once, however often the lease is checked.
             let is_news = orders.stop != record.orders.stop;
             is_news.then_some((orders, LeaseOutcome::Stopped))
         }

@@ -22,7 +22,7 @@ const MAX_KEYS: usize = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Orders {
-    /// No vCPU is to run: a person says so.
+    /// No vCPU is to run: a person paused it.
     pub paused: bool,
     /// No vCPU is to run: the lease of a control plane is over. Neither of the two takes back the other.
     pub lease_paused: bool,
@@ -71,7 +71,7 @@ impl Orders {
         }
     }
 
-    /// Whether no vCPU is to run, whoever says so.
+    /// Whether no vCPU is to run, regardless of who paused it.
     #[must_use]
     pub const fn hold(&self) -> bool {
         self.paused || self.lease_paused

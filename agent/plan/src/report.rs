@@ -207,7 +207,7 @@ pub(crate) fn lost_data(before: &Record, after: &Record) -> Option<PlanEvent> {
     })
 }
 
-/// `DiskSyncFailed` holds while the VMM says so, and is kept as it was while nobody can tell: it ends
+/// `DiskSyncFailed` holds while the VMM reports it, and is kept as it was while nobody can tell: it ends
 /// with a new VMM.
 fn failed_syncs(
     wanted: &Wanted,

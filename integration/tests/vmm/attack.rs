@@ -266,7 +266,7 @@ fn a_network_card_survives_its_guest() {
     attack("net", COMMON_CASES + 13, |plan| add_card(plan, None));
 }
 
-/// The kernel reads the rings that the guest breaks, and the VMM hears of it by an event.
+/// The kernel reads the rings that the guest breaks, and the VMM is notified by an event.
 #[test]
 #[ignore = "needs vhost-net: `in_a_node` runs it where that is"]
 fn a_network_card_of_vhost_survives_its_guest() {

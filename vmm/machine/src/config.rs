@@ -34,7 +34,7 @@ pub enum RebootPolicy {
     End,
 }
 
-/// What follows when the guest's kernel gives up and says so.
+/// What follows when the guest's kernel gives up and reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PanicPolicy {
     /// The guest ends.

@@ -12,7 +12,7 @@ use crate::pci::address::PciAddress;
 use crate::pci::hooks::AwaitQuiesce;
 use crate::request::Message;
 
-/// Where guest events go. After one that is posted, no vCPU enters the guest until the owner says so.
+/// Where guest events go. After one that is posted, no vCPU enters the guest until the owner permits it.
 #[derive(Clone)]
 pub(crate) struct GuestEvents {
     queue: Sender<Message>,
@@ -65,7 +65,7 @@ impl GuestEvents {
         }
     }
 
-    /// Tells the owner, and holds the vCPUs until it says so.
+    /// Posts to the owner, and holds the vCPUs until it releases them.
     pub(crate) fn post(&self, event: GuestEvent) {
         self.gate.close();
         self.notify(event);

@@ -59,7 +59,7 @@ pub(crate) fn lay_out(config: &MemoryConfig, host: &KvmHost) -> Result<Layout, B
 }
 
 /// Makes RAM, puts it on the nodes of the host that it is to lie on, and allocates it if that is to
-/// be done now. Who does not want the guest any more says so on `board`.
+/// be done now. A cancellation is set on `board`.
 pub(crate) fn make_ram(
     config: &MemoryConfig,
     nodes: &[NumaNode],

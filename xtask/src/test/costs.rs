@@ -19,7 +19,7 @@ fn path() -> PathBuf {
 }
 
 impl Costs {
-    /// Those of earlier runs; none where there was no run, or where the file is damaged, which is said.
+    /// Those of earlier runs; none where there was no run, or where the file is damaged, which is logged.
     pub(super) fn load() -> Self {
         let path = path();
         let Ok(text) = fs::read_to_string(&path) else {

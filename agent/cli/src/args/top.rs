@@ -23,7 +23,7 @@ pub enum Sort {
     after_help = "Examples:\n  kvmctl top\n  kvmctl top vm\n  kvmctl top -A --once --sort cpu\n  kvmctl top -o json\n\nCPU counts thousandths of a CPU of the node, the VMM's own work included. RESIDENT is memory that the\nVMM's process has, that of the guest included; MEMORY is what the guest was given. A question mark\nstands where a VMM did not answer in time. `top vm` shows the state of each machine, too, those without guest among them.\n\nKeys of the live view: n, c and m sort by name, CPU and memory; arrows, j, k, page up, page down, home and end\nscroll; q or Ctrl+C leaves."
 )]
 pub struct Top {
-    /// vmi, which is meant when nothing is said, or vm, and names of some
+    /// vmi, which is the default, or vm, and names of some
     #[arg(value_name = "TYPE [NAME...]")]
     pub of: Vec<String>,
     /// In all namespaces

@@ -99,7 +99,7 @@ async fn carry(
             Ok(Err(status)) => return Err(target.ended(&status)),
             Ok(Ok(None)) => return Err(target.lost()),
             Ok(Ok(Some(Way::There(datagram)))) => {
-                // Should the agent be gone, its direction says so.
+                // If the agent is gone, the other direction returns the error.
                 drop(tunnel.requests.send(request(Command::Data(datagram))).await);
             }
             Ok(Ok(Some(Way::Back(datagram)))) => {

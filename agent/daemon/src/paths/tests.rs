@@ -189,7 +189,7 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
     let mut rules = fixture.rules();
     rules.grants = vec![grant(fixture.at("srv"), &["a", "b"])];
     assert_eq!(fixture.claim(&rules, "a", &path).expect("is free").len(), 1);
-    // Both were judged before either was remembered: the second one hears of the first.
+    // Both were judged before either was remembered: the second one is refused because of the first.
     let refused = fixture.claim(&rules, "b", &path).expect_err("is a's");
     let WriteError::Refused(ApiError::Invalid { errors, .. }) = refused else {
         panic!("{refused}");

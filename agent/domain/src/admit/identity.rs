@@ -7,7 +7,7 @@ use super::review::Review;
 
 const UUID: &str = "spec.domain.firmware.uuid";
 
-/// Who made every guest's machine and chassis, if nothing else is said, and of which family it is; and what the machine is
+/// Who made every guest's machine and chassis, by default, and of which family it is; and what the machine is
 /// called. As KubeVirt has it.
 const MAKER: &str = "KubeVirt";
 const PRODUCT: &str = "None";

@@ -1,4 +1,4 @@
-//! What is said of a machine that its preference has boot securely, which takes system management mode.
+//! The error of a machine whose preference asks for secure boot, which takes system management mode.
 
 use proto_node::vmi::{PreferenceMatcher, VirtualMachine};
 use serde_json::Value;

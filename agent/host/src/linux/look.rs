@@ -221,7 +221,7 @@ impl LinuxHost {
     }
 }
 
-/// Who is at the other end of a connection, when no note says so: a VMM whose agent died right
+/// Who is at the other end of a connection, when there is no note of it: a VMM whose agent died right
 /// after it was started, or one that somebody started by hand. `None` when the process ended
 /// meanwhile.
 ///

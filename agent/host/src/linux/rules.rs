@@ -66,7 +66,7 @@ impl LinuxHost {
             guests.sort_unstable();
             Ok(Some(guests))
         };
-        // What is wrong with them is said where rules are made of them.
+        // Errors in them are reported where rules are made of them.
         read().unwrap_or_default()
     }
 

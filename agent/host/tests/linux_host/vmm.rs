@@ -217,7 +217,7 @@ impl Drop for Bystander {
     }
 }
 
-/// The VMM ended at once, and its number is another process's when the agent hears of it.
+/// The VMM ended at once, and its number is another process's when the agent reads it.
 async fn reused_number() -> Outcome {
     let mut bystander = Bystander::new();
     let dirs = HostDirs::new();

@@ -131,7 +131,7 @@ fn await_operation(record: &mut Record, action: &Action) {
     }
 }
 
-/// Looks again soon, and says so once. What is worked at counts its own failures.
+/// Looks again soon, and sends one event. What is worked at counts its own failures.
 fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Vec<PlanEvent> {
     let failures = &mut record.report.failures;
     failures.retry_at = Some(now.plus(LOOK_AT_PENDING));

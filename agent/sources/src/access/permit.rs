@@ -156,7 +156,7 @@ impl Permit {
     }
 }
 
-/// The word of the configuration.
+/// The name in the configuration.
 pub(super) fn role_word(role: Role) -> &'static str {
     match role {
         Role::Unspecified => "none",

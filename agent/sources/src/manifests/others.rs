@@ -15,7 +15,7 @@ use crate::objects::{ObjectRegistry, WriteBy};
 /// Who manages what manifests say.
 pub(super) const MANAGER: &str = "kvmlet-manifests";
 
-/// The result of applying each desired. They are applied once for each content; the agent that starts applies them all, which changes
+/// The result of applying each desired object. They are applied once for each content; the agent that starts applies them all, which changes
 /// nothing where they are as they were.
 #[derive(Debug, Default)]
 pub(crate) struct Others {

@@ -39,7 +39,7 @@ pub struct ManifestSource<O, N> {
     others: Others,
     /// Complaints that were logged already, so that each is logged once.
     said: BTreeSet<String>,
-    /// DesiredObjects that admission refused, by digest; they are not tried again as they are.
+    /// Desired objects that admission refused, by digest; they are not tried again as they are.
     refused: BTreeSet<(VmiKey, String)>,
     /// All VMIs were as the files want them.
     settled: Option<Settled>,

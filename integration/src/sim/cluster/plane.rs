@@ -174,7 +174,7 @@ impl Plane {
         if was_welcomed {
             replies.extend(mine.into_iter().map(|(_, body)| body));
         }
-        // What was message comes twice, or what was message long ago comes again.
+        // A message comes twice, or one of long ago comes again.
         let is_list = |reply: &ResponseBody| {
             matches!(
                 reply,

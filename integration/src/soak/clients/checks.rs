@@ -143,7 +143,7 @@ fn addresses(shown: &str) -> Vec<(IpAddr, u8)> {
     found
 }
 
-/// It asks its gateway for a name, and hears of the outside.
+/// It asks its gateway for a name, and gets an answer from outside.
 fn name(guest: &mut Guest<'_>) -> anyhow::Result<String> {
     const SERVERS: &str = "cat /run/systemd/resolve/resolv.conf /etc/resolv.conf 2>/dev/null";
     let gateways = if guest.is_on_pod_network() {

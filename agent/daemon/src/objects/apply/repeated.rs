@@ -101,7 +101,7 @@ fn used_before(apply: &Apply) -> ApiError {
     ))
 }
 
-/// Whether a wanted is for this object. A name that the agent made up stands for its prefix.
+/// Whether the metadata of a request are for this object. A name that the agent made up stands for its prefix.
 fn is_meant(wanted: &ObjectMeta, present: &ObjectMeta) -> bool {
     let by_prefix =
         !wanted.generate_name.is_empty() && wanted.generate_name == present.generate_name;

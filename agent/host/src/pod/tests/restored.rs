@@ -59,7 +59,7 @@ fn ours() -> [String; 2] {
     OURS.map(table)
 }
 
-/// What is output of each table that differed.
+/// What is reported of each table that differed.
 fn messages(restored: Vec<Restored>) -> Vec<String> {
     let words = restored.iter();
     words

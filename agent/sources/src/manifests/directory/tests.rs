@@ -30,7 +30,7 @@ fn added_changed_and_removed_files_are_noticed() {
     assert_eq!(
         directory.vmis().0[&web],
         before[&web],
-        "an object that stayed the same is the same desired"
+        "an object that stayed the same is the same desired object"
     );
     std::fs::remove_file(path.path().join("a.yaml")).expect("remove");
     directory.scan(path.path()).expect("scan");

@@ -1,7 +1,7 @@
 //! What a driver knows of a port, and which messages it is yet to get.
 //!
 //! Messages wait as flags rather than in a queue: whatever a driver asks for, and however often, what
-//! it is pending is bounded. Only the order of closing and opening matters, and is kept: a driver never
+//! is pending for it is bounded. Only the order of closing and opening matters, and is kept: a driver never
 //! takes a peer for the one before it.
 
 use super::control::DeviceMessage;
@@ -106,7 +106,7 @@ impl GuestSide {
             return;
         }
         self.is_ready = true;
-        // A driver that says so twice may know of a peer that it has to forget.
+        // A driver that sends PORT_READY twice may know of a peer that it has to drop.
         self.pending &= PendingMessage::Close as u32;
         let messages = [
             (PendingMessage::Console, introduction.is_console),

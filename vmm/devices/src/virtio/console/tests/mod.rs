@@ -320,7 +320,7 @@ fn a_reset_forgets_the_guest_and_keeps_the_peer() {
     assert_eq!(
         bench.received(1),
         None,
-        "the driver has not messages of the peer"
+        "the driver has no message of the peer"
     );
     assert_eq!(
         bench.receive_control().last(),

@@ -140,7 +140,7 @@ fn state_of_other_ports_is_refused() {
     let (host, _) = host(true, &["a"]);
     let good = ConsoleDevice::new(host).save().unwrap();
     assert!(restored(good.clone()).is_ok());
-    // PendingMessage messages that there are none of, more input than waits, a size of 65536.
+    // Pending messages that do not exist, more input than waits, a size of 65536.
     let mut tail = vec![0x12, 0x81, 0x20];
     tail.extend([b'x'; 4097]);
     for tail in [tail, vec![0x18, 0x80, 0x80, 0x04]] {

@@ -198,7 +198,7 @@ impl Card {
         }
     }
 
-    /// A packet arrives at the first port, and the device hears of it.
+    /// A packet arrives at the first port, and the device is notified.
     fn arrives(&mut self, packet: &[u8]) {
         self.arrives_at(0, packet);
     }
