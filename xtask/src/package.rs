@@ -41,17 +41,12 @@ pub struct PackageOptions {
 /// When something cannot be built.
 pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
     let cargo_deb = step("cargo-deb", || cargo_deb(root))?;
-    step("build", || {
-        let mut build = cargo(root);
-        build.args(["build", "--profile", "dist", "--bins"]);
-        build.args(SHIPPED.iter().flat_map(|crate_name| ["-p", crate_name]));
-        process::stream(&mut build)
-    })?;
+    step("build", || build(root))?;
     let output = std::path::absolute(&options.output)?;
     step("package", || {
         make(root, &cargo_deb, "dist", options.revision, &output)
     })?;
-    let made = artifacts::directory()?.with_file_name("dist");
+    let made = built()?;
     let beside = if output.is_dir() {
         output.join(BILL)
     } else {
@@ -60,6 +55,25 @@ pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
     fs::copy(made.join("generated").join(BILL), &beside)
         .with_context(|| beside.display().to_string())?;
     Ok(())
+}
+
+/// Builds the programs as they are shipped.
+///
+/// # Errors
+/// When the build fails.
+pub fn build(root: &Path) -> anyhow::Result<()> {
+    let mut build = cargo(root);
+    build.args(["build", "--profile", "dist", "--bins"]);
+    build.args(SHIPPED.iter().flat_map(|crate_name| ["-p", crate_name]));
+    process::stream(&mut build)
+}
+
+/// The directory of the programs as they are shipped.
+///
+/// # Errors
+/// When the running program's own path is unknown.
+pub fn built() -> anyhow::Result<PathBuf> {
+    Ok(artifacts::directory()?.with_file_name("dist"))
 }
 
 /// Two packages of the programs that tests use, of which the second is newer. Without cargo-deb there are
