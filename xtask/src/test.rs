@@ -6,7 +6,6 @@
 mod costs;
 mod doctests;
 mod excerpt;
-mod idle;
 pub(crate) mod list;
 mod queue;
 mod result;

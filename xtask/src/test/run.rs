@@ -1,7 +1,8 @@
-//! Runs tests, each in a process of its own: two at a time, and more while they leave CPUs idle.
+//! Runs tests, each in a process of its own: two at a time, and more where they leave CPUs for them.
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::num::NonZero;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -15,22 +16,9 @@ use integration::skip;
 
 use super::costs::Costs;
 use super::excerpt::excerpt_of;
-use super::idle;
 use super::list::Test;
-use super::queue::Queue;
+use super::queue::{Begun, MOST, Queue};
 use super::result::{Cost, TestOutcome, TestResult};
-
-/// How many tests run at once whatever they use; a node in a box keeps more than one core busy.
-const AT_ONCE: usize = 2;
-
-/// How many more may run while CPUs are idle: many tests wait most of their time, for a guest, for a time-out.
-const MORE_WHILE_IDLE: usize = 2;
-
-/// How long CPUs have to be idle before one more test is begun, which then shows what it uses before the next is.
-const IDLE_FOR: Duration = Duration::from_secs(2);
-
-/// How many CPUs have to be idle.
-const IDLE_CPUS: f64 = 0.4;
 
 /// A test that takes longer hangs. The longest takes five minutes alone and has taken ten beside builds, where a guest in a node has
 /// a fraction of a CPU.
@@ -40,23 +28,20 @@ const LIMIT: Duration = Duration::from_secs(1200);
 /// not know where images are made. After `deadline` no test is begun, and those that run are killed; all these have failed.
 pub(super) fn all(tests: Vec<Test>, bzimage: &Path, deadline: Option<Instant>) -> Vec<TestResult> {
     let mut costs = Costs::load();
-    let queue = Queue::new(tests, &costs);
+    let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let queue = Queue::new(tests, &costs, cpus as f64);
     let results = Mutex::new(Vec::new());
-    let run = |test: Test| {
-        let result = one(&test, bzimage, deadline);
+    let run = |begun: Begun<'_>| {
+        let result = one(&begun.test, bzimage, deadline);
         show(&result);
         results
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(result);
     };
-    let measuring = Mutex::new(());
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MOST {
             scope.spawn(|| std::iter::from_fn(|| queue.next()).for_each(run));
-        }
-        for _ in 0..MORE_WHILE_IDLE {
-            scope.spawn(|| std::iter::from_fn(|| when_idle(&queue, &measuring)).for_each(run));
         }
     });
     let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -65,27 +50,6 @@ pub(super) fn all(tests: Vec<Test>, bzimage: &Path, deadline: Option<Instant>) -
         eprintln!("the order of the next run will be as it was: {error:#}");
     }
     results
-}
-
-/// Waits until CPUs were idle for a while and gives a test that mostly waits; nothing when all were begun. One
-/// thread measures at a time: what the last test uses is seen before the next is begun.
-fn when_idle(queue: &Queue, measuring: &Mutex<()>) -> Option<Test> {
-    while !queue.is_empty() {
-        let _measuring = measuring.lock().unwrap_or_else(PoisonError::into_inner);
-        match idle::cpus(IDLE_FOR) {
-            Ok(cpus) if cpus >= IDLE_CPUS => {
-                if let Some(test) = queue.next_that_waits() {
-                    return Some(test);
-                }
-            }
-            Ok(_) => {}
-            Err(error) => {
-                eprintln!("no more than {AT_ONCE} tests at once: {error:#}");
-                return None;
-            }
-        }
-    }
-    None
 }
 
 fn show(result: &TestResult) {
