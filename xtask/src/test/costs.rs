@@ -1,4 +1,7 @@
-//! What each test took the last time, kept in the cache: it decides the order, never the outcome.
+//! What each test took in earlier runs: it decides the order, never the outcome.
+//!
+//! The cache has it of this machine. `costs.json` has it of tests that take five seconds or more on a machine of two cores, so that
+//! a machine without a cache knows which of them wait and which compute.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,17 +21,29 @@ fn path() -> PathBuf {
     cache::root().join("test-costs.json")
 }
 
+/// Of the tests that take longest, on another machine.
+const ELSEWHERE: &str = include_str!("costs.json");
+
 impl Costs {
-    /// Those of earlier runs; none where there was no run, or where the file is damaged, which is logged.
+    /// Those of earlier runs, and of another machine where there was no run, or where the file is damaged, which is reported.
     pub(super) fn load() -> Self {
         let path = path();
-        let Ok(text) = fs::read_to_string(&path) else {
-            return Self::default();
-        };
-        serde_json::from_str(&text).unwrap_or_else(|error| {
-            eprintln!("{} is of no use: {error}", path.display());
-            Self::default()
-        })
+        let here = fs::read_to_string(&path).map_or_else(
+            |_| Self::default(),
+            |text| {
+                Self::parse(&text).unwrap_or_else(|error| {
+                    eprintln!("{} is of no use: {error}", path.display());
+                    Self::default()
+                })
+            },
+        );
+        let mut costs = Self::parse(ELSEWHERE).unwrap_or_default();
+        costs.0.extend(here.0);
+        costs
+    }
+
+    fn parse(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
     }
 
     pub(super) fn of(&self, name: &str) -> Option<Cost> {
@@ -56,5 +71,17 @@ impl Costs {
         fs::write(&draft, serde_json::to_string(self)?)
             .and_then(|()| fs::rename(&draft, &path))
             .with_context(|| format!("{} cannot be written", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_another_machine_is_of_the_tests_that_take_longest() {
+        let costs = Costs::parse(ELSEWHERE).expect("is as the cache has it");
+        assert!(costs.0.len() > 50);
+        assert!(costs.0.values().all(|cost| cost.seconds >= 5.0));
     }
 }
