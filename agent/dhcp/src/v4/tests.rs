@@ -104,7 +104,7 @@ const ROUTES: [u8; 21] = [
 ];
 
 #[test]
-fn routes_are_told_with_the_default_one_and_beside_the_router() {
+fn routes_are_announced_with_the_default_one_and_beside_the_router() {
     for asked in [&[][..], &[55, 2, 121, 3]] {
         let answer = answer4(&request(1, [0; 4], asked), &routed()).unwrap();
         assert_eq!(

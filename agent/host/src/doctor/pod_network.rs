@@ -298,7 +298,7 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn who_followed_the_way_out_hears_no_more_of_it() {
+    fn a_warning_whose_way_out_was_followed_is_not_repeated() {
         let well = [
             ("proc/net/route", ROUTES),
             ("proc/sys/net/ipv4/ip_forward", "1\n"),
@@ -344,7 +344,7 @@ fd000001000200030000000000000001 80 00000000000000000000000000000000 00 00000000
     }
 
     #[test]
-    fn routes_that_no_guest_hears_of_are_named() {
+    fn routes_that_no_guest_gets_are_named() {
         let with = PodNetworkConfig {
             routes: vec![
                 (Ipv4Addr::new(10, 214, 0, 0).into(), 16),

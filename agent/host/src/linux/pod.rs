@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn each_guest_is_told_of_the_routes_that_leave_it_its_gateway() {
+    fn each_guest_gets_the_routes_that_leave_it_its_gateway() {
         let config = config(&[
             ("10.0.0.0", 8),
             ("10.214.0.0", 16),
