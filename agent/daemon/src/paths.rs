@@ -53,8 +53,9 @@ pub(crate) fn load(ledger: &Ledger, rules: &PathRules) -> anyhow::Result<KnownPa
         );
     }
     let known = KnownPaths::default();
+    let version = ledger.version()?;
     for (path, record) in ledger.path_records()? {
-        known.insert(path, record);
+        known.insert(path, record, version);
     }
     Ok(known)
 }
@@ -94,7 +95,7 @@ fn add_left_over(
     for entry in entries(dir)? {
         if entry.file_name().is_some_and(|name| name == LEFT_OVER) && entry.is_dir() {
             // Its own already.
-        } else if rules.holds_roots(&entry) {
+        } else if rules.contains_root(&entry) {
             add_left_over(&entry, rules, named, all)?;
         } else if named
             .iter()
@@ -204,7 +205,7 @@ fn with_files<'a>(
     rules: &PathRules,
 ) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = Vec::new();
-    if rules.holds_roots(path) {
+    if rules.contains_root(path) {
         paths.extend(files.map(|file| path.join(file)));
     }
     paths.push(path.to_owned());
@@ -264,13 +265,13 @@ pub(crate) fn judge_claims(
 ) -> Result<PathRecords, WriteError> {
     let mut claimed = PathRecords::new();
     for path in written {
-        let Some(text) = path
-            .to_str()
-            .filter(|_| rules.is_contested(namespace, path))
-        else {
+        let Some(text) = path.to_str() else {
             continue;
         };
         let before = transaction.path_record(text)?;
+        if !rules.is_contested(namespace, path, before.as_ref()) {
+            continue;
+        }
         let is_its_own = before
             .as_ref()
             .is_some_and(|record| record.exclusive && record.namespaces.contains(namespace));

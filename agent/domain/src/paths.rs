@@ -61,8 +61,8 @@ pub struct PathRecord {
 }
 
 /// Owners of paths, as the ledger has them. A record applies to its path and to everything below it, unless a nearer record is
-/// there. A record of a configured directory (`paths.disks`, `paths.boot`) or of a parent of one applies to that path alone,
-/// because the directories of all namespaces lie below it.
+/// there. That of a disk applies to its path alone, and so does one of a configured directory (`paths.disks`, `paths.boot`) or of
+/// a parent of one, because the directories of all namespaces lie below it.
 pub type PathRecords = BTreeMap<PathBuf, PathRecord>;
 
 /// Which files of the host which namespace may name.
@@ -89,9 +89,9 @@ pub enum PathRefusal {
         allowed: Vec<PathBuf>,
     },
     /// It is another namespace's disk. Its name is none of this one's business.
-    OfAnother,
+    OwnedByOtherNamespace,
     /// It was there before paths were granted, and stays with other namespaces.
-    OfBefore,
+    LegacyOwner,
     /// It is shared with other namespaces and can only be read.
     SharedForReading,
 }
@@ -126,7 +126,7 @@ impl PathRules {
                     return Ok(root.to_path_buf());
                 }
             } else if record.exclusive {
-                return Err(PathRefusal::OfAnother);
+                return Err(PathRefusal::OwnedByOtherNamespace);
             }
         }
         if record.is_none()
@@ -145,7 +145,7 @@ impl PathRules {
             Some(_) if wanted.writes() => Err(PathRefusal::SharedForReading),
             Some(grant) => Ok(beneath(grant, path, wanted)),
             None if record.is_some_and(|record| !record.namespaces.contains(namespace)) => {
-                Err(PathRefusal::OfBefore)
+                Err(PathRefusal::LegacyOwner)
             }
             None => Err(PathRefusal::NotGranted {
                 allowed: self.allowed(namespace, wanted),
@@ -160,22 +160,26 @@ impl PathRules {
         if self.exact_grant(namespace, path).is_some() {
             return false;
         }
-        if let Some(record) = self.record_of(path) {
-            return record.exclusive && !record.namespaces.contains(namespace);
-        }
-        let is_own = |root: &Path| path.starts_with(root.join(namespace));
         let covers = |grant: &PathGrant| {
             path.starts_with(&grant.path) && (grant.names(namespace) || grant.is_for_all())
         };
-        self.roots().any(|root| path.starts_with(root))
-            && !self.roots().any(is_own)
-            && !self.grants.iter().any(covers)
+        let is_granted = self.grants.iter().any(covers);
+        if let Some(record) = self.record_of(path) {
+            // What other namespaces have from before may be granted to this one besides; a disk of one of them may not.
+            return !record.namespaces.contains(namespace) && (record.exclusive || !is_granted);
+        }
+        let is_own = |root: &Path| path.starts_with(root.join(namespace));
+        self.roots().any(|root| path.starts_with(root)) && !self.roots().any(is_own) && !is_granted
     }
 
     /// Disks of other namespaces that were theirs before this path was the namespace's: it may not have the path where that leads
     /// to the same device as one of them. None where the operator gave it the path: granted exactly this one, or put it in the
     /// namespace's own directory, of which nothing is remembered.
-    pub fn disks_before(&self, namespace: &str, path: &Path) -> impl Iterator<Item = &Path> {
+    pub fn older_disks_of_others(
+        &self,
+        namespace: &str,
+        path: &Path,
+    ) -> impl Iterator<Item = &Path> {
         let is_exact = |path: &Path| self.exact_grant(namespace, path).is_some();
         let is_own =
             |record: &&PathRecord| record.exclusive && record.namespaces.contains(namespace);
@@ -210,10 +214,12 @@ impl PathRules {
     /// reach it, too: by a grant of a directory above, as former owners, or as those in whose directory it lies.
     ///
     /// A grant of exactly this path to all namespaces shares the disk on purpose: nobody is to have it alone.
+    ///
+    /// `record` is what is remembered of exactly this path, which the ledger may know better than [`Self::records`].
     #[must_use]
-    pub fn is_contested(&self, namespace: &str, path: &Path) -> bool {
+    pub fn is_contested(&self, namespace: &str, path: &Path, record: Option<&PathRecord>) -> bool {
         let is_exact = |namespace: &str| self.exact_grant(namespace, path).is_some();
-        let is_known = self.records.get(path).is_some_and(|record| {
+        let is_known = record.is_some_and(|record| {
             let mut others = record.namespaces.iter().filter(|name| *name != namespace);
             record.exclusive
                 && record.namespaces.contains(namespace)
@@ -233,7 +239,7 @@ impl PathRules {
             return !is_own;
         }
         let is_in_a_root = || self.roots().any(|root| path.starts_with(root));
-        self.record_of(path).is_some() || (!is_own && is_in_a_root())
+        record.or_else(|| self.record_of(path)).is_some() || (!is_own && is_in_a_root())
     }
 
     /// The record of a disk once a VMI of the namespace is accepted with it as a disk to write to. `before` is what was remembered
@@ -243,7 +249,7 @@ impl PathRules {
     /// likewise. What goes before other paths to the same device still does.
     ///
     /// # Errors
-    /// [`PathRefusal::OfAnother`].
+    /// [`PathRefusal::OwnedByOtherNamespace`].
     pub fn claimed(
         &self,
         namespace: &str,
@@ -260,7 +266,7 @@ impl PathRules {
             let is_exact = |name: &String| self.exact_grant(name, path).is_some();
             record.namespaces.retain(is_exact);
         } else if record.exclusive && !record.namespaces.contains(namespace) {
-            return Err(PathRefusal::OfAnother);
+            return Err(PathRefusal::OwnedByOtherNamespace);
         }
         record.namespaces.insert(namespace.to_owned());
         if !record.exclusive {
@@ -283,7 +289,7 @@ impl PathRules {
 
     /// Whether directories of namespaces lie in it: what may be done with it says nothing of them.
     #[must_use]
-    pub fn holds_roots(&self, dir: &Path) -> bool {
+    pub fn contains_root(&self, dir: &Path) -> bool {
         self.roots().any(|root| root.starts_with(dir))
     }
 
@@ -297,8 +303,10 @@ impl PathRules {
         let above = path.ancestors().skip(1);
         self.records.get(path).or_else(|| {
             above
-                .take_while(|dir| !self.holds_roots(dir))
-                .find_map(|dir| self.records.get(dir))
+                .take_while(|dir| !self.contains_root(dir))
+                .filter_map(|dir| self.records.get(dir))
+                // Nothing lies below a disk. Who names a directory as one has not made its files his.
+                .find(|record| !record.exclusive)
         })
     }
 
@@ -362,10 +370,10 @@ impl PathRefusal {
             Self::NotGranted { .. } => {
                 format!("not below a directory that is granted to namespace {namespace:?}")
             }
-            Self::OfAnother => {
+            Self::OwnedByOtherNamespace => {
                 format!("the disk of another namespace, and not granted to namespace {namespace:?}")
             }
-            Self::OfBefore => format!(
+            Self::LegacyOwner => format!(
                 "of a release that did not ask for grants, stays with the namespaces that had it, and is not granted \
                  to namespace {namespace:?}"
             ),
@@ -392,11 +400,11 @@ impl PathRefusal {
                     allowed.join(", ")
                 )
             }
-            Self::OfAnother => format!(
+            Self::OwnedByOtherNamespace => format!(
                 "use another disk, or have the node's operator grant exactly {:?} by {setting}",
                 path.display().to_string()
             ),
-            Self::OfBefore => format!("grant the path by {setting}"),
+            Self::LegacyOwner => format!("grant the path by {setting}"),
             Self::SharedForReading => {
                 format!("make the disk readonly, or grant the path to the namespace by {setting}")
             }

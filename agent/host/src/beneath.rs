@@ -223,13 +223,16 @@ impl AllowedPaths {
     }
 
     /// Disks of other namespaces that go before this path, should it lead to the same device.
-    pub(crate) fn disks_before<'a>(&'a self, path: &Path) -> impl Iterator<Item = &'a Path> {
-        self.rules.disks_before(&self.namespace, path)
+    pub(crate) fn older_disks_of_others<'a>(
+        &'a self,
+        path: &Path,
+    ) -> impl Iterator<Item = &'a Path> {
+        self.rules.older_disks_of_others(&self.namespace, path)
     }
 
     /// The refusal of a path that leads to such a disk.
     pub(crate) fn of_another(&self, path: &Path) -> BeneathError {
-        self.not_allowed(path, &PathRefusal::OfAnother)
+        self.not_allowed(path, &PathRefusal::OwnedByOtherNamespace)
     }
 
     /// Symlinks within a directory may lead from one disk to another, and to the directory of another namespace.
@@ -307,7 +310,7 @@ impl BeneathDir {
         };
         let place = root.place_of(&file)?;
         let AllowedPaths { rules, namespace } = &self.allowed;
-        if rules.holds_roots(&self.place) {
+        if rules.contains_root(&self.place) {
             // Directories of other namespaces lie in it, too.
             rules
                 .judge(namespace, &place, PathUse::Image)

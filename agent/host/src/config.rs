@@ -17,20 +17,42 @@ use crate::registry::RegistrySettings;
 
 /// What the agent remembers of paths at present, for all who ask.
 #[derive(Clone, Debug, Default)]
-pub struct KnownPaths(Arc<RwLock<Arc<PathRecords>>>);
+pub struct KnownPaths(Arc<RwLock<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    records: Arc<PathRecords>,
+    /// Versions of the ledger at which records were written.
+    versions: BTreeMap<PathBuf, u64>,
+}
 
 impl KnownPaths {
     /// All that is remembered now.
     #[must_use]
     pub fn get(&self) -> Arc<PathRecords> {
         // Nothing that holds the lock can leave it half changed.
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(
+            &self
+                .0
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .records,
+        )
     }
 
-    /// Has a path be remembered from now on.
-    pub fn insert(&self, path: PathBuf, record: PathRecord) {
-        let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::make_mut(&mut present).insert(path, record);
+    /// Has a path be remembered from now on, as it was written to the ledger at that version. Of two writes the later one counts, in
+    /// whatever order they are reported.
+    pub fn insert(&self, path: PathBuf, record: PathRecord, version: u64) {
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if known
+            .versions
+            .get(&path)
+            .is_some_and(|later| *later > version)
+        {
+            return;
+        }
+        known.versions.insert(path.clone(), version);
+        Arc::make_mut(&mut known.records).insert(path, record);
     }
 }
 

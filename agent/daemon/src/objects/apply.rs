@@ -143,7 +143,7 @@ impl Objects {
             let (mut decision, claimed) = match judged(transaction)? {
                 None => return Ok(None),
                 Some(Judged::Repeated(applied)) => {
-                    return Ok(Some((*applied, false, PathRecords::new())));
+                    return Ok(Some((*applied, false, PathRecords::new(), 0)));
                 }
                 Some(Judged::Decided(decision, claimed)) => (decision, claimed),
             };
@@ -159,13 +159,13 @@ impl Objects {
             if let Some(companion) = companion.filter(|_| spawn) {
                 self.store_companion(transaction, companion)?;
             }
-            Ok(Some((applied, spawn, claimed)))
+            Ok(Some((applied, spawn, claimed, transaction.version())))
         });
-        let Some((applied, spawn, claimed)) = written? else {
+        let Some((applied, spawn, claimed, version)) = written? else {
             return Ok(None);
         };
         for (path, record) in claimed {
-            self.node.known_paths.insert(path, record);
+            self.node.known_paths.insert(path, record, version);
         }
         Ok(Some((applied, spawn)))
     }

@@ -205,7 +205,10 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
         records: known,
         ..rules.clone()
     };
-    assert_eq!(again.judge("b", &path, WRITE), Err(PathRefusal::OfAnother));
+    assert_eq!(
+        again.judge("b", &path, WRITE),
+        Err(PathRefusal::OwnedByOtherNamespace)
+    );
 }
 
 #[test]
@@ -215,12 +218,18 @@ fn a_disk_changes_hands_when_whom_it_is_granted_exactly_is_accepted_with_it() {
     let mut rules = fixture.rules();
     rules.grants = vec![grant(fixture.at("srv"), &["a"])];
     fixture.claim(&rules, "a", &path).expect("is free");
+    let before = load(&fixture.ledger, &rules).expect("loaded").get();
     rules.grants.push(grant(path.clone(), &["b"]));
     fixture.claim(&rules, "b", &path).expect("is handed over");
-    // Also to an agent that has not heard of it when it judges.
+    // Also to whoever judges by what was remembered before.
+    fixture.claim(&rules, "a", &path).expect_err("is b's");
+    rules.records = before;
     fixture.claim(&rules, "a", &path).expect_err("is b's");
     rules.records = load(&fixture.ledger, &rules).expect("loaded").get();
-    assert_eq!(rules.judge("a", &path, WRITE), Err(PathRefusal::OfAnother));
+    assert_eq!(
+        rules.judge("a", &path, WRITE),
+        Err(PathRefusal::OwnedByOtherNamespace)
+    );
     rules.judge("b", &path, WRITE).expect("is b's");
 }
 

@@ -45,6 +45,11 @@ fn judge(
     Ok(dir.display().to_string())
 }
 
+fn is_contested(rules: &PathRules, namespace: &str, path: &str) -> bool {
+    let path = Path::new(path);
+    rules.is_contested(namespace, path, rules.records.get(path))
+}
+
 fn is_refused(answer: &Result<String, PathRefusal>) -> bool {
     matches!(answer, Err(PathRefusal::NotGranted { .. }))
 }
@@ -109,7 +114,7 @@ fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path
     assert_eq!(judge(&shared, "a", "/srv/x.img", WRITE).unwrap(), "/srv");
     for wanted in [READ, WRITE, PathUse::Image] {
         let answer = judge(&shared, "b", "/srv/x.img", wanted);
-        assert_eq!(answer, Err(PathRefusal::OfAnother));
+        assert_eq!(answer, Err(PathRefusal::OwnedByOtherNamespace));
     }
     assert!(shared.is_of_another("b", Path::new("/srv/x.img")));
     assert!(!shared.is_of_another("b", Path::new("/srv/y.img")));
@@ -122,14 +127,14 @@ fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path
     let star = rules(&[("/srv/x.img", &["*"])], &[record]);
     assert_eq!(
         judge(&star, "b", "/srv/x.img", READ),
-        Err(PathRefusal::OfAnother)
+        Err(PathRefusal::OwnedByOtherNamespace)
     );
 }
 
 #[test]
 fn of_two_paths_to_one_device_the_one_that_was_remembered_first_counts() {
     let before = |rules: &PathRules, namespace: &str, path: &str| -> Vec<String> {
-        let paths = rules.disks_before(namespace, Path::new(path));
+        let paths = rules.older_disks_of_others(namespace, Path::new(path));
         paths.map(|path| path.display().to_string()).collect()
     };
     let numbered = |grants: &[(&str, &[&str])]| {
@@ -179,10 +184,10 @@ fn a_configured_directory_that_is_remembered_itself_says_nothing_of_what_is_in_i
     );
     assert_eq!(
         judge(&rules, "b", "/images", image),
-        Err(PathRefusal::OfBefore)
+        Err(PathRefusal::LegacyOwner)
     );
-    assert!(rules.holds_roots(Path::new("/images")) && rules.holds_roots(Path::new("/")));
-    assert!(!rules.holds_roots(Path::new("/images/a")));
+    assert!(rules.contains_root(Path::new("/images")) && rules.contains_root(Path::new("/")));
+    assert!(!rules.contains_root(Path::new("/images/a")));
 }
 
 #[test]
@@ -203,7 +208,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
     );
     // A directory that happens to have the name of a namespace is not handed to it.
     let refused = judge(&before, "shop", "/disks/shop/x.img", READ);
-    assert_eq!(refused, Err(PathRefusal::OfBefore));
+    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
     assert_eq!(
         judge(&before, "default", "/disks/shop/x.img", READ).unwrap(),
         "/disks"
@@ -213,7 +218,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
         Err(PathRefusal::SharedForReading)
     );
     let refused = judge(&before, "c", "/images/debian", PathUse::Image);
-    assert_eq!(refused, Err(PathRefusal::OfBefore));
+    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
     let shared = rules(&[("/images", &["*"])], &records);
     assert_eq!(
         judge(&shared, "c", "/images/debian", PathUse::Image).unwrap(),
@@ -232,7 +237,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
 
 #[test]
 fn only_a_disk_that_others_could_reach_has_to_be_remembered() {
-    let is_contested = |rules: &PathRules, path: &str| rules.is_contested("a", Path::new(path));
+    let is_contested = |rules: &PathRules, path: &str| is_contested(rules, "a", path);
     let plain = rules(&[("/srv", &["a"])], &[]);
     assert!(!is_contested(&plain, "/disks/a/x.img"));
     assert!(is_contested(&plain, "/srv/x.img"));
@@ -255,7 +260,7 @@ fn only_a_disk_that_others_could_reach_has_to_be_remembered() {
 fn a_grant_of_a_directory_above_and_one_of_exactly_the_disk_compete_for_it() {
     let below = rules(&[("/srv", &["b"]), ("/srv/x.img", &["a"])], &[]);
     for namespace in ["a", "b"] {
-        assert!(below.is_contested(namespace, Path::new("/srv/x.img")));
+        assert!(is_contested(&below, namespace, "/srv/x.img"));
         judge(&below, namespace, "/srv/x.img", WRITE).unwrap();
     }
 }
@@ -269,8 +274,8 @@ fn claim(rules: &mut PathRules, namespace: &str, path: &str) -> Result<u64, Path
         .map(|record| record.since)
         .max()
         .unwrap_or(0);
-    if rules.is_contested(namespace, path) {
-        let before = rules.records.get(path).cloned();
+    let before = rules.records.get(path).cloned();
+    if rules.is_contested(namespace, path, before.as_ref()) {
         let record = rules.claimed(namespace, path, before, since)?;
         Arc::make_mut(&mut rules.records).insert(path.to_owned(), record);
     }
@@ -283,29 +288,39 @@ fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_owner_and_from_gran
     let above: (&str, &[&str]) = ("/srv", &["a", "c"]);
     let mut handed = rules(&[above], &[]);
     let first = claim(&mut handed, "a", disk).unwrap();
-    assert_eq!(claim(&mut handed, "c", disk), Err(PathRefusal::OfAnother));
+    assert_eq!(
+        claim(&mut handed, "c", disk),
+        Err(PathRefusal::OwnedByOtherNamespace)
+    );
     handed
         .grants
         .push(rules(&[(disk, &["b"])], &[]).grants.remove(0));
     // Its owner goes on until the other one writes to it.
     judge(&handed, "a", disk, WRITE).unwrap();
     assert_eq!(claim(&mut handed, "b", disk), Ok(first));
-    assert!(!handed.is_contested("b", Path::new(disk)));
+    assert!(!is_contested(&handed, "b", disk));
     for namespace in ["a", "c"] {
         for wanted in [READ, WRITE, PathUse::Image] {
             let refused = judge(&handed, namespace, disk, wanted);
-            assert_eq!(refused, Err(PathRefusal::OfAnother), "{namespace}");
+            assert_eq!(
+                refused,
+                Err(PathRefusal::OwnedByOtherNamespace),
+                "{namespace}"
+            );
         }
         assert!(handed.is_of_another(namespace, Path::new(disk)));
-        assert!(handed.is_contested(namespace, Path::new(disk)));
+        assert!(is_contested(&handed, namespace, disk));
         let refused = claim(&mut handed, namespace, disk);
-        assert_eq!(refused, Err(PathRefusal::OfAnother));
+        assert_eq!(refused, Err(PathRefusal::OwnedByOtherNamespace));
     }
     judge(&handed, "b", disk, WRITE).unwrap();
     // It stays so when the grant is gone again.
     handed.grants.truncate(1);
     judge(&handed, "b", disk, WRITE).unwrap();
-    assert_eq!(judge(&handed, "a", disk, READ), Err(PathRefusal::OfAnother));
+    assert_eq!(
+        judge(&handed, "a", disk, READ),
+        Err(PathRefusal::OwnedByOtherNamespace)
+    );
 }
 
 #[test]
@@ -316,7 +331,10 @@ fn a_disk_that_is_granted_exactly_to_several_serves_them_all_and_nobody_else() {
         claim(&mut shared, namespace, disk).unwrap();
         judge(&shared, "a", disk, WRITE).unwrap();
         judge(&shared, "b", disk, WRITE).unwrap();
-        assert_eq!(judge(&shared, "c", disk, READ), Err(PathRefusal::OfAnother));
+        assert_eq!(
+            judge(&shared, "c", disk, READ),
+            Err(PathRefusal::OwnedByOtherNamespace)
+        );
     }
     let both = ["a", "b"].map(str::to_owned).into();
     assert_eq!(shared.records[Path::new(disk)].namespaces, both);
@@ -332,6 +350,42 @@ fn a_disk_in_another_namespaces_directory_and_one_from_before_change_hands_likew
     for (former, disk) in [("a", "/disks/a/x.img"), ("default", "/disks/old.img")] {
         claim(&mut rules, "b", disk).unwrap();
         let refused = judge(&rules, former, disk, READ);
-        assert_eq!(refused, Err(PathRefusal::OfAnother), "{disk}");
+        assert_eq!(refused, Err(PathRefusal::OwnedByOtherNamespace), "{disk}");
     }
+}
+
+#[test]
+fn a_symlink_leads_to_no_file_that_stays_with_other_namespaces() {
+    let left_over: (&str, &[&str], bool) = ("/disks/old.img", &["default"], false);
+    let old = Path::new("/disks/old.img");
+    let ungranted = rules(&[], &[left_over]);
+    assert!(ungranted.is_of_another("a", old));
+    assert!(!ungranted.is_of_another("default", old));
+    // As where the path itself is named.
+    let refused = judge(&ungranted, "a", "/disks/old.img", READ);
+    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
+    for grant in ["/disks/old.img", "/disks"] {
+        let granted = rules(&[(grant, &["a"])], &[left_over]);
+        assert!(!granted.is_of_another("a", old), "{grant}");
+        judge(&granted, "a", "/disks/old.img", READ).unwrap();
+        assert!(granted.is_of_another("b", old), "{grant}");
+    }
+}
+
+#[test]
+fn who_names_a_directory_as_a_disk_has_not_made_its_files_his() {
+    let mut shared = rules(&[("/disks/shared", &["a", "b"])], &[]);
+    claim(&mut shared, "b", "/disks/shared").unwrap();
+    for namespace in ["a", "b"] {
+        judge(&shared, namespace, "/disks/shared/x.img", WRITE).unwrap();
+        assert!(!shared.is_of_another(namespace, Path::new("/disks/shared/x.img")));
+    }
+    // Nor has he them once the operator has taken the grant away.
+    shared.grants.clear();
+    assert!(is_refused(&judge(
+        &shared,
+        "b",
+        "/disks/shared/x.img",
+        READ
+    )));
 }

@@ -23,7 +23,7 @@ pub(super) fn device_is_of_another(
     allowed: &AllowedPaths,
     path: &Path,
 ) -> io::Result<bool> {
-    let before: HashSet<&Path> = allowed.disks_before(path).collect();
+    let before: HashSet<&Path> = allowed.older_disks_of_others(path).collect();
     if before.is_empty() {
         return Ok(false);
     }
