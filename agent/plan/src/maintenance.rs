@@ -280,6 +280,7 @@ mod tests {
             message: String::new(),
             at: Timestamp(0),
             reaping_since: None,
+            ordered_at: None,
         });
         assert_eq!(steps(&one, &[(&ended, "")]), [Some(Ending)]);
         ended.allocations.reservation = None;

@@ -326,6 +326,37 @@ fn a_vmm_that_got_its_order_late_has_its_time_to_end() {
 }
 
 #[test]
+fn a_vmm_that_was_never_ordered_to_end_is_ordered_and_not_killed() {
+    let mut story = Story::new();
+    story.bring_up();
+    story.wanted.deletion = Some(Deletion {
+        requested_at: story.now,
+        grace: Millis(0),
+    });
+    // The agent was stopped while the order waited for its turn: only what was planned is stored.
+    let planned = plan(&story.wanted, &story.record, &story.seen, story.now);
+    story.record = planned.record;
+    story.wait(60);
+    let first = |story: &Story| {
+        let planned = plan(&story.wanted, &story.record, &story.seen, story.now);
+        planned.actions.into_iter().next()
+    };
+    let ordered = first(&story).filter(|action| matches!(action, Action::StopVmm { .. }));
+    let ordered = ordered.expect("it takes orders");
+    // One that cannot be given the order is killed in its time likewise.
+    let failed = Err(Failure {
+        class: FailureClass::Retry,
+        reason: String::from("VmmNotAnswering"),
+        message: String::from("no answer"),
+    });
+    (story.record, _) = complete(&story.record, &ordered, &failed, story.now);
+    story.wait(4);
+    assert!(matches!(first(&story), Some(Action::StopVmm { .. })));
+    story.wait(1);
+    assert!(matches!(first(&story), Some(Action::KillVmm { .. })));
+}
+
+#[test]
 fn a_missing_kernel_is_waited_for_and_a_bad_one_ends_the_vmi() {
     let mut story = Story::new();
     let fails = |class| {

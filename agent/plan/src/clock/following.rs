@@ -71,7 +71,10 @@ impl Record {
         stop.chain(report.deletion.as_mut().map(|noted| &mut noted.since))
             .chain(report.failures.retry_at.as_mut())
             .chain(launch.and_then(|launch| launch.running_at.as_mut()))
-            .chain(end.and_then(|end| end.reaping_since.as_mut()))
+            .chain(end.into_iter().flat_map(|end| {
+                let reaping = end.reaping_since.as_mut().into_iter();
+                reaping.chain(end.ordered_at.as_mut())
+            }))
             .chain(report.firmware.as_mut().map(|watch| &mut watch.since))
             .chain(report.probes.unhealthy.as_mut().map(|it| &mut it.at))
     }

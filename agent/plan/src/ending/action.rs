@@ -70,17 +70,30 @@ fn succeed(
             let was_held = record.launches.present()?.running_at.is_some();
             was_held.then(|| normal("Unpaused", UNPAUSED_EVENT))
         }
-        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) if record.report.end.is_none() => {
-            if let (Action::StopVmm { .. }, Some(stop)) = (action, &mut record.report.stop) {
-                stop.ordered_at.get_or_insert(now);
+        (Action::StopVmm { .. } | Action::KillVmm { .. }, _) => {
+            if matches!(action, Action::StopVmm { .. }) {
+                note_order(record, now);
             }
-            Some(normal("Deleted", "Signaled Deletion"))
+            let has_ended = record.report.end.is_some();
+            (!has_ended).then(|| normal("Deleted", "Signaled Deletion"))
         }
         _ => None,
     }
 }
 
+/// Notes that a VMM was ordered to end, or could not be: its time until it is killed begins.
+fn note_order(record: &mut Record, now: Timestamp) {
+    if let Some(end) = &mut record.report.end {
+        end.ordered_at.get_or_insert(now);
+    } else if let Some(stop) = &mut record.report.stop {
+        stop.ordered_at.get_or_insert(now);
+    }
+}
+
 fn fail(record: &mut Record, action: &Action, failure: &Failure, now: Timestamp) -> Vec<PlanEvent> {
+    if matches!(action, Action::StopVmm { .. }) {
+        note_order(record, now);
+    }
     match action {
         Action::EnsureKernel
         | Action::EnsureDisks

@@ -30,6 +30,7 @@ pub(crate) fn conclude(
             message: message.to_owned(),
             at: now,
             reaping_since: None,
+            ordered_at: None,
         });
         record.report.phases.push(PhaseEntry { phase, at: now });
     }

@@ -37,6 +37,20 @@ pub(crate) fn ending(wanted: &Wanted, record: &Record) -> Option<(Timestamp, Mil
     Some((begun, all.iter().flatten().map(until).min()?))
 }
 
+/// Whether a VMM that should have ended since then gets the signal. It has its time from when it was ordered to end; one that was
+/// not yet, because its turn has not come or the agent was stopped while it waited for that, is ordered first if it takes orders.
+fn is_time_to_kill(
+    now: Timestamp,
+    (since, ordered_at): (Timestamp, Option<Timestamp>),
+    takes_orders: bool,
+) -> bool {
+    if ordered_at.is_none() && takes_orders {
+        return false;
+    }
+    let begun = ordered_at.filter(|at| *at <= now);
+    now >= begun.map_or(since, |at| since.max(at)).plus(REAP_AFTER)
+}
+
 impl Draft<'_> {
     /// An end was asked for and the guest has not ended yet.
     pub(super) fn end_on_request(&mut self, requested_at: Timestamp, grace: Millis) {
@@ -154,14 +168,14 @@ impl Draft<'_> {
     /// Ends the guest without its consent: by the control socket first, then by a signal.
     fn stop_hard(&mut self, vmm: &VmmObserved) {
         let now = self.now;
+        let mut ordered_at = None;
         let since = self.plan.record.report.stop.as_mut().map_or(now, |stop| {
             let since = *stop.hard_since.get_or_insert(now);
             stop.hard_since = Some(if since > now { now } else { since });
-            // A VMM that got its order late has no less time to end by it.
-            let ordered_at = stop.ordered_at.filter(|at| *at <= now);
-            ordered_at.map_or(since, |at| since.max(at))
+            ordered_at = stop.ordered_at;
+            since
         });
-        if now >= since.plus(REAP_AFTER) {
+        if is_time_to_kill(now, (since, ordered_at), !vmm.machine.is_unknown()) {
             self.plan.actions.push(Action::KillVmm {
                 incarnation: vmm.incarnation,
                 identity: vmm.identity.clone(),
@@ -201,14 +215,16 @@ impl Draft<'_> {
         if since > now {
             end.reaping_since = Some(now);
         }
+        let ordered_at = end.ordered_at;
         for vmm in vmms {
             let state = vmm.machine.present().map(|machine| machine.state);
-            if now >= since.plus(REAP_AFTER) {
+            let takes_orders = state.is_some_and(|state| state != MachineState::Exited);
+            if is_time_to_kill(now, (since, ordered_at), takes_orders) {
                 self.plan.actions.push(Action::KillVmm {
                     incarnation: vmm.incarnation,
                     identity: vmm.identity.clone(),
                 });
-            } else if state.is_some_and(|state| state != MachineState::Exited) {
+            } else if takes_orders {
                 let reason = String::from("VmiEnded");
                 self.plan.actions.push(Action::StopVmm {
                     incarnation: vmm.incarnation,

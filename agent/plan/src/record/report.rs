@@ -121,7 +121,7 @@ pub struct StopProgress {
     pub pressed_at: Option<Timestamp>,
     /// When the VMM was to be stopped at once for the first time.
     pub hard_since: Option<Timestamp>,
-    /// When it took that order, which waits while many other VMMs end.
+    /// When it took that order, which waits while many other VMMs end, or could not be given it.
     #[serde(default)]
     pub ordered_at: Option<Timestamp>,
     /// When a paused guest was let go on, so that it can shut itself down.
@@ -140,6 +140,9 @@ pub struct End {
     pub message: String,
     /// When it was found to have ended.
     pub at: Timestamp,
-    /// Since when a VMM that should be gone has the order to end.
+    /// Since when a VMM that is still there should be gone.
     pub reaping_since: Option<Timestamp>,
+    /// When it took the order to end, which waits while many other VMMs end, or could not be given it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered_at: Option<Timestamp>,
 }
