@@ -15,10 +15,10 @@ def main(socket, name, image, kernel, arguments):
     boot = {"kernelArgs": arguments, "container": {"image": image, "kernelPath": kernel}}
     domain = {"memory": {"guest": "16Mi"}, "firmware": {"kernelBoot": boot}, "devices": {}}
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": name}}
-    wish = api.ApplyRequest(idempotency_key=str(uuid.uuid4()))  # which makes it safe to ask again
-    json_format.ParseDict({**vmi, "spec": {"domain": domain}}, wish.object.virtual_machine_instance)
-    node.Apply(wish, wait_for_ready=True, timeout=30)
-    made = node.Apply(wish, wait_for_ready=True, timeout=30).object.virtual_machine_instance.metadata
+    request = api.ApplyRequest(idempotency_key=str(uuid.uuid4()))  # which makes it safe to ask again
+    json_format.ParseDict({**vmi, "spec": {"domain": domain}}, request.object.virtual_machine_instance)
+    node.Apply(request, wait_for_ready=True, timeout=30)
+    made = node.Apply(request, wait_for_ready=True, timeout=30).object.virtual_machine_instance.metadata
     print("created", made.uid, flush=True)
     version, phase = made.resource_version, ""
     while phase not in ("Succeeded", "Failed"):

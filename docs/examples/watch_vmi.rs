@@ -7,13 +7,13 @@ async fn main() -> anyhow::Result<()> {
     let socket = std::env::args().nth(1).context("SOCKET is missing")?;
     let channel = tonic::transport::Endpoint::from_shared(format!("unix://{socket}"))?;
     let mut node = client::NodeServiceClient::new(channel.connect_lazy());
-    let wish = ApplyRequest {
+    let request = ApplyRequest {
         object: Some(std::io::read_to_string(std::io::stdin())?.parse()?),
         idempotency_key: format!("watch-vmi-{}", std::process::id()), // safe to ask again
         ..ApplyRequest::default()
     };
-    node.apply(wish.clone()).await?;
-    let made = node.apply(wish).await?.into_inner().object;
+    node.apply(request.clone()).await?;
+    let made = node.apply(request).await?.into_inner().object;
     let made = made.as_ref().and_then(Object::metadata).context("no VMI")?;
     println!("created {}", made.uid);
     let mut watch = WatchRequest {

@@ -103,7 +103,7 @@ fn what_a_cluster_refuses_is_refused_for_the_same_reason() {
         if (verdict == "refused") == served.is_taken() || !missing.is_empty() {
             let object = &served.object;
             wrong.push(format!(
-                "{object}\nunsaid: {missing:?}\nhere: {verdict} {causes:?}\n"
+                "{object}\nmissing: {missing:?}\nhere: {verdict} {causes:?}\n"
             ));
         }
         refused += usize::from(!served.is_taken());

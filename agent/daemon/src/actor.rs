@@ -409,7 +409,7 @@ impl<H: Host> Actor<H> {
         })
     }
 
-    /// The reservation of the VMI. One that has it, or will never need it, asks nobody; one that waits
+    /// The reservation of the VMI. A VMI that has one, or will never need one, asks nobody; one that waits
     /// for the node to start guests only takes its place among those that wait.
     fn reservation(&self, record: &Record, is_closed: bool) -> Reservation {
         if let Some(claim) = &record.allocations.reservation {

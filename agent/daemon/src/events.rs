@@ -74,17 +74,17 @@ impl EventLog {
         &mut self,
         transaction: &mut Transaction<'_>,
         about: &About<'_>,
-        said: &PlanEvent,
+        event: &PlanEvent,
         now: Timestamp,
     ) -> Result<(), WriteError> {
-        let key = key_of(about, said);
+        let key = key_of(about, event);
         let event = match transaction.object(&key)? {
             Some(row) => repeated(object::event(&row)?, now),
             None => {
                 self.remove_oldest_of(transaction, about.uid)?;
                 self.remove_surplus(transaction, now)?;
                 self.note(about.uid, key.clone(), now);
-                new_event(about, said, &key, now)
+                new_event(about, event, &key, now)
             }
         };
         // The removals took versions of their own.
@@ -148,9 +148,14 @@ impl EventLog {
 }
 
 /// The same event of the same object has the same name, so that repeats find their first.
-fn key_of(about: &About<'_>, said: &PlanEvent) -> ObjectKey {
+fn key_of(about: &About<'_>, event: &PlanEvent) -> ObjectKey {
     let mut digest = Sha256::new();
-    for part in [about.uid, said.kind.as_str(), &said.reason, &said.message] {
+    for part in [
+        about.uid,
+        event.kind.as_str(),
+        &event.reason,
+        &event.message,
+    ] {
         digest.update(part.as_bytes());
         digest.update([0]);
     }
@@ -166,7 +171,7 @@ fn key_of(about: &About<'_>, said: &PlanEvent) -> ObjectKey {
     }
 }
 
-fn new_event(about: &About<'_>, said: &PlanEvent, key: &ObjectKey, now: Timestamp) -> Event {
+fn new_event(about: &About<'_>, event: &PlanEvent, key: &ObjectKey, now: Timestamp) -> Event {
     let at = clock::rfc3339(now);
     Event {
         api_version: String::from("v1"),
@@ -186,8 +191,8 @@ fn new_event(about: &About<'_>, said: &PlanEvent, key: &ObjectKey, now: Timestam
             api_version: about.api_version.to_owned(),
             ..ObjectReference::default()
         }),
-        reason: said.reason.clone(),
-        message: said.message.clone(),
+        reason: event.reason.clone(),
+        message: event.message.clone(),
         source: Some(EventSource {
             component: String::from("kvmlet"),
             host: about.node_name.to_owned(),
@@ -195,7 +200,7 @@ fn new_event(about: &About<'_>, said: &PlanEvent, key: &ObjectKey, now: Timestam
         first_timestamp: at.clone(),
         last_timestamp: at,
         count: 1,
-        r#type: said.kind.as_str().to_owned(),
+        r#type: event.kind.as_str().to_owned(),
     }
 }
 
@@ -250,9 +255,9 @@ mod tests {
     }
 
     fn record(ledger: &Ledger, log: &mut EventLog, uid: &str, message: &str, now: i64) {
-        let said = normal("Tested", message);
-        let written =
-            ledger.write(|transaction| log.record(transaction, &about(uid), &said, Timestamp(now)));
+        let event = normal("Tested", message);
+        let written = ledger
+            .write(|transaction| log.record(transaction, &about(uid), &event, Timestamp(now)));
         written.expect("is recorded");
     }
 

@@ -132,7 +132,7 @@ impl Store {
         &self,
         transaction: &mut Transaction<'_>,
         (target, uid): (&ObjectRef, &str),
-        said: &[PlanEvent],
+        events: &[PlanEvent],
         now: Timestamp,
     ) -> Result<(), WriteError> {
         let about = About {
@@ -143,7 +143,7 @@ impl Store {
             uid,
             node_name: &self.0.node_name,
         };
-        self.record_events_about(transaction, &about, said, now)
+        self.record_events_about(transaction, &about, events, now)
     }
 
     /// The same about an object of any kind.
@@ -151,11 +151,11 @@ impl Store {
         &self,
         transaction: &mut Transaction<'_>,
         about: &About<'_>,
-        said: &[PlanEvent],
+        events: &[PlanEvent],
         now: Timestamp,
     ) -> Result<(), WriteError> {
         let mut log = locked(&self.0.events);
-        for event in said {
+        for event in events {
             log.record(transaction, about, event, now)?;
         }
         Ok(())

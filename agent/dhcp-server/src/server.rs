@@ -89,7 +89,7 @@ struct ServedGuest {
     vmm: OwnedFd,
     v4: UdpSocket,
     v6: Option<Sockets6>,
-    patience: RateLimit,
+    rate_limit: RateLimit,
     /// Where in the file of counts it is.
     place: Option<u32>,
     dropped: Dropped,
@@ -202,7 +202,7 @@ impl Server {
             vmm,
             v4: UdpSocket::from(v4),
             v6,
-            patience: RateLimit::new(Instant::now()),
+            rate_limit: RateLimit::new(Instant::now()),
             place,
             dropped: Dropped::default(),
         };
@@ -260,7 +260,7 @@ impl ServedGuest {
             let Ok((bytes, _)) = self.v4.recv_from(&mut request) else {
                 return;
             };
-            if !self.patience.allows(Instant::now()) {
+            if !self.rate_limit.allows(Instant::now()) {
                 self.dropped.excess += 1;
                 continue;
             }
@@ -286,7 +286,7 @@ impl ServedGuest {
             let Ok((bytes, SocketAddr::V6(from))) = v6.dhcp.recv_from(&mut request) else {
                 return;
             };
-            if !self.patience.allows(Instant::now()) {
+            if !self.rate_limit.allows(Instant::now()) {
                 self.dropped.excess += 1;
                 continue;
             }
@@ -316,7 +316,7 @@ impl ServedGuest {
         if asked == 0 {
             return;
         }
-        if self.patience.allows(Instant::now()) {
+        if self.rate_limit.allows(Instant::now()) {
             self.advertise();
         } else {
             self.dropped.excess += asked;
@@ -372,10 +372,10 @@ mod tests {
     #[test]
     fn a_guest_that_asks_too_often_is_heard_now_and_then() {
         let start = Instant::now();
-        let mut patience = RateLimit::new(start);
+        let mut rate_limit = RateLimit::new(start);
         let mut heard = |at: u64| {
             let at = start + Duration::from_secs(at);
-            (0..100).filter(|_| patience.allows(at)).count()
+            (0..100).filter(|_| rate_limit.allows(at)).count()
         };
         assert_eq!(heard(0), 32);
         assert_eq!(heard(0), 0);

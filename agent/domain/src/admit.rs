@@ -37,10 +37,10 @@ mod memory;
 mod metadata;
 mod metadata_volume;
 mod network;
-mod occasion;
 mod path;
 mod pci;
 mod probes;
+mod purpose;
 mod review;
 mod rules;
 mod scheduling;
@@ -69,7 +69,7 @@ pub use image_reference::{is_mirror, is_registry};
 pub use judge::{JudgedVmi, Judgement, judge_vmi};
 pub use metadata::check_metadata;
 pub use network::NETWORK_WALLS_ANNOTATION;
-pub use occasion::Occasion;
+pub use purpose::AdmissionPurpose;
 pub use unserved::{judge_claim, judge_data_volume, judge_metadata, judge_preset};
 pub use virtual_machine::{
     Absence, AdmittedVirtualMachine, MachineAdvice, admit_virtual_machine, default_virtual_machine,
@@ -85,7 +85,7 @@ impl Vmi {
         object: VirtualMachineInstance,
         caps: &NodeCaps,
     ) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, Occasion::New(caps))
+        admit(object, AdmissionPurpose::New(caps))
     }
 
     /// Admits an object for a node that has all that this release can use, for those who have no node
@@ -94,7 +94,7 @@ impl Vmi {
     /// # Errors
     /// Every rule that is broken.
     pub fn admit_anywhere(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, Occasion::NewAnywhere)
+        admit(object, AdmissionPurpose::NewAnywhere)
     }
 
     /// The value of an object that was admitted before. What depends on the node is not judged again:
@@ -103,7 +103,7 @@ impl Vmi {
     /// # Errors
     /// Every rule that is broken, as when the object was admitted by a release that knows more.
     pub fn restore(object: VirtualMachineInstance) -> Result<Admitted, Vec<FieldError>> {
-        admit(object, Occasion::Stored)
+        admit(object, AdmissionPurpose::Stored)
     }
 }
 
@@ -116,7 +116,7 @@ pub fn admit_container_disk(
     namespace: &str,
     caps: &NodeCaps,
 ) -> Result<ContainerDisk, Vec<FieldError>> {
-    let mut review = Review::new(Occasion::New(caps));
+    let mut review = Review::new(AdmissionPurpose::New(caps));
     review.namespace = namespace.to_owned();
     if source.image.is_empty() {
         review.required("image", "names the image");
@@ -140,9 +140,9 @@ pub fn admit_container_disk(
 /// The three steps.
 fn admit(
     object: VirtualMachineInstance,
-    occasion: Occasion<'_>,
+    purpose: AdmissionPurpose<'_>,
 ) -> Result<Admitted, Vec<FieldError>> {
-    let defaulted = default_vmi(object, occasion);
+    let defaulted = default_vmi(object, purpose);
     let judgement = judge_vmi(&defaulted);
     let vmi = convert_vmi(judgement.outcome?);
     Ok(Admitted {

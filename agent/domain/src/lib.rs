@@ -33,8 +33,8 @@ mod vmi;
 
 pub use access::{AccessCredential, Propagation};
 pub use admit::{
-    Absence, Admitted, AdmittedVirtualMachine, Defaulted, JudgedVmi, Judgement, MachineAdvice,
-    NETWORK_WALLS_ANNOTATION, Occasion, Remark, admit_container_disk, admit_virtual_machine,
+    Absence, AdmissionPurpose, Admitted, AdmittedVirtualMachine, Defaulted, JudgedVmi, Judgement,
+    MachineAdvice, NETWORK_WALLS_ANNOTATION, Remark, admit_container_disk, admit_virtual_machine,
     check_metadata, convert_vmi, default_spec, default_virtual_machine, default_vmi, is_mirror,
     is_registry, judge_claim, judge_data_volume, judge_metadata, judge_preset,
     judge_virtual_machine, judge_vmi,

@@ -448,7 +448,7 @@ impl ContainerDisks {
         };
         imports.retain(|_, import| import.counts());
         let (finished, done) = watch::channel(false);
-        let (heard, progress) = ProgressReporter::new(source.first_stage());
+        let (reporter, progress) = ProgressReporter::new(source.first_stage());
         let running = Import::Running {
             done: done.clone(),
             asked: Instant::now(),
@@ -458,7 +458,7 @@ impl ContainerDisks {
         let (disks, job, name) = (Arc::clone(self), job.clone(), name.to_owned());
         let begun = Instant::now();
         tokio::spawn(async move {
-            let outcome = disks.carry_out(&job, &name, (source, path), heard).await;
+            let outcome = disks.carry_out(&job, &name, (source, path), reporter).await;
             let outcome = outcome.map(|bytes| Import::Done {
                 at: Instant::now(),
                 took: begun.elapsed(),

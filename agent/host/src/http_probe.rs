@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::unasked::Unasked;
+use crate::probe_error::ProbeError;
 
 /// What an answer's status line and headers may take.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -25,26 +25,26 @@ pub(crate) async fn get(
     stream: TcpStream,
     address: SocketAddr,
     question: &HttpQuestion,
-) -> Result<(), Unasked> {
+) -> Result<(), ProbeError> {
     if !question.tls {
         return ask(stream, address, question).await;
     }
     let stream = tls::connect(stream, address.ip())
         .await
-        .map_err(|error| Unasked::Bad(format!("TLS with {address}: {error}")))?;
+        .map_err(|error| ProbeError::Guest(format!("TLS with {address}: {error}")))?;
     ask(stream, address, question).await
 }
 
-async fn ask<S>(stream: S, address: SocketAddr, question: &HttpQuestion) -> Result<(), Unasked>
+async fn ask<S>(stream: S, address: SocketAddr, question: &HttpQuestion) -> Result<(), ProbeError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let scheme = if question.tls { "https" } else { "http" };
     let url = format!("{scheme}://{address}{}", question.path);
-    let bad = |error: hyper::Error| Unasked::Bad(format!("Get {url:?}: {error}"));
+    let bad = |error: hyper::Error| ProbeError::Guest(format!("Get {url:?}: {error}"));
     let request = request(address, question).map_err(|error| {
         // Admission has let it pass, so this is nobody's fault but the node's.
-        Unasked::Here(format!("Get {url:?}: {error}"))
+        ProbeError::Node(format!("Get {url:?}: {error}"))
     })?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
@@ -62,7 +62,7 @@ where
     if (200..400).contains(&status) {
         Ok(())
     } else {
-        Err(Unasked::Bad(format!(
+        Err(ProbeError::Guest(format!(
             "HTTP probe failed with statuscode: {status}"
         )))
     }
@@ -124,8 +124,8 @@ mod tests {
         let stream = TcpStream::connect(address).await.unwrap();
         let said = get(stream, address, &question).await;
         let said = said.map_err(|why| match why {
-            Unasked::Bad(why) => why,
-            Unasked::Here(why) => panic!("{why}"),
+            ProbeError::Guest(why) => why,
+            ProbeError::Node(why) => panic!("{why}"),
         });
         (said, guest.await.unwrap())
     }

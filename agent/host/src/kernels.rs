@@ -11,7 +11,7 @@ use agent_domain::KernelBoot;
 use agent_images::kernel::{KernelFormat, UnpackLimits, kernel_format};
 
 use crate::beneath::AllowedPaths;
-use crate::work::{Foreign, Work, on_thread};
+use crate::work::{ClosedElsewhere, Work, on_thread};
 pub(crate) use cache::{KernelCache, KernelCacheSettings, PackedKernel};
 pub(crate) use error::KernelError;
 use image::BootFiles;
@@ -25,10 +25,10 @@ pub(crate) async fn boot_files(
     allowed: &AllowedPaths,
     (cache, unpack): (&KernelCache, bool),
     work: &Work,
-) -> Result<Foreign<BootFiles>, KernelError> {
+) -> Result<ClosedElsewhere<BootFiles>, KernelError> {
     let place = image::image_path(&boot.image);
     let found = image::find(boot, allowed, &cache.extracted_files(), work).await?;
-    let initrd = Foreign::new(found.initrd);
+    let initrd = ClosedElsewhere::new(found.initrd);
     let path = boot.kernel_path.display().to_string();
     let mut kernel = found.kernel;
     let (kernel, format) = work
@@ -37,7 +37,7 @@ pub(crate) async fn boot_files(
             Ok::<_, KernelError>((kernel, format))
         })
         .await?;
-    let mut kernel = Foreign::new(kernel);
+    let mut kernel = ClosedElsewhere::new(kernel);
     let format = format.map_err(|source| KernelError::Format {
         path: path.clone(),
         source,
@@ -54,9 +54,9 @@ pub(crate) async fn boot_files(
             max_bytes: UnpackLimits::default().input_bytes,
         };
         let unpacked = cache.unpacked(&packed, kernel, work).await?;
-        kernel = Foreign::new(unpacked);
+        kernel = ClosedElsewhere::new(unpacked);
     }
-    Ok(Foreign::new(BootFiles {
+    Ok(ClosedElsewhere::new(BootFiles {
         kernel: kernel.into_inner(),
         initrd: initrd.into_inner(),
     }))

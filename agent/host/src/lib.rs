@@ -35,6 +35,7 @@ mod node;
 mod oom_score;
 mod os_error;
 mod pod;
+mod probe_error;
 mod process;
 mod process_usage;
 mod programs;
@@ -48,7 +49,6 @@ mod small_vmi;
 mod taps;
 #[cfg(test)]
 mod test_namespace;
-mod unasked;
 mod usage;
 mod users;
 mod vsock;

@@ -113,17 +113,17 @@ impl Bridge {
         address: IpAddr,
         mac: MacAddress,
     ) -> Result<(), NeighbourError> {
-        let doubt = |error: io::Error| {
+        let unknown = |error: io::Error| {
             NeighbourError::Elsewhere(format!("{address} cannot be looked up: {error}"))
         };
-        let route = self.route(address).await.map_err(doubt)?;
+        let route = self.route(address).await.map_err(unknown)?;
         if !is_direct(&route, self.index) {
             return Err(NeighbourError::Elsewhere(format!(
                 "{address} is not directly on {}, but the node's own or behind a router",
                 self.name
             )));
         }
-        match self.resolve(address).await.map_err(doubt)? {
+        match self.resolve(address).await.map_err(unknown)? {
             Some(found) if found == mac.octets() => Ok(()),
             Some(_) => Err(NeighbourError::Elsewhere(format!(
                 "{address} is somebody else's on {}, not that of {mac}",

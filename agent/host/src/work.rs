@@ -206,9 +206,9 @@ const UNTAKEN: &str = "files are taken once";
 
 /// Files of other file systems, which are closed on a thread of its own: closing waits for the file system, too.
 #[derive(Debug)]
-pub(crate) struct Foreign<T: Send + 'static>(Option<T>);
+pub(crate) struct ClosedElsewhere<T: Send + 'static>(Option<T>);
 
-impl<T: Send + 'static> Foreign<T> {
+impl<T: Send + 'static> ClosedElsewhere<T> {
     pub(crate) const fn new(files: T) -> Self {
         Self(Some(files))
     }
@@ -223,7 +223,7 @@ impl<T: Send + 'static> Foreign<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Foreign<T> {
+impl<T: Send + 'static> Drop for ClosedElsewhere<T> {
     fn drop(&mut self) {
         let Some(files) = self.0.take() else { return };
         let thread = std::thread::Builder::new()

@@ -196,11 +196,11 @@ impl Call {
         if self.frames.load(Ordering::Relaxed) == 0 {
             return Poll::Ready(());
         }
-        self.poll_available(context)
+        self.poll_budget(context)
     }
 
     /// Whether more bytes may wait; if not, the task is woken when it is worth asking again.
-    pub(crate) fn poll_available(&self, context: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_budget(&self, context: &mut Context<'_>) -> Poll<()> {
         let limits = self.budgets.0.limits;
         let mut state = self.budgets.state();
         let all_full = state.bytes >= limits.bytes;
@@ -218,16 +218,16 @@ impl Call {
         Poll::Pending
     }
 
-    /// Waits for [`Self::poll_available`].
+    /// Waits for [`Self::poll_budget`].
     pub(crate) async fn available(&self) {
-        poll_fn(|context| self.poll_available(context)).await;
+        poll_fn(|context| self.poll_budget(context)).await;
     }
 
     /// Whether a large answer may be made now.
     ///
     /// # Errors
     /// [`ApiError::Unavailable`] when the caller has not read what it asked for before.
-    pub(crate) fn check_available(&self) -> Result<(), ApiError> {
+    pub(crate) fn check_budget(&self) -> Result<(), ApiError> {
         let limits = self.budgets.0.limits;
         let state = self.budgets.state();
         let own = state.callers.get(&self.whose).map_or(0, |held| held.bytes);
@@ -327,7 +327,7 @@ mod tests {
         let (slow, fast, other) = (begin("a"), begin("a"), begin("b"));
         let unread = [slow.charge_frame(60), slow.charge_frame(60)];
         assert!(!is_available(&slow));
-        assert!(slow.check_available().is_err());
+        assert!(slow.check_budget().is_err());
         assert!(is_available(&fast), "its own first frame");
         let one = fast.charge_frame(1);
         assert!(!is_available(&fast));

@@ -1,5 +1,5 @@
-//! Traces of starts on this machine's own KVM: the real agent starts `testguest`s and exports to a collector of this
-//! process, over OTLP, how. And that no trace says what a Secret holds, nor anything else.
+//! Traces of starts on this machine's own KVM: the real agent starts `testguest`s and exports traces of that over OTLP to
+//! a collector of this process. And that no trace says what a Secret holds, nor anything else.
 
 #![forbid(unsafe_code)]
 

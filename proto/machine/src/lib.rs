@@ -1,4 +1,4 @@
-//! What messages of both agent and VMM contain of a machine, defined once: CPU models ([`cpu_models`]), names of CPU features
+//! What agent and VMM both have to know of a machine, defined once: CPU models ([`cpu_models`]), names of CPU features
 //! ([`cpu_features`]), Hyper-V's enlightenments ([`hyperv`]), the strings that a guest finds in SMBIOS ([`smbios`]), and numbers of network cards.
 
 #![forbid(unsafe_code)]

@@ -60,9 +60,9 @@ pub struct Restore {
 }
 
 /// Where the guest begins.
-enum Beginning {
+enum StartFrom {
     /// At the entry of its kernel, or where processors begin.
-    Start(Option<StartState>),
+    Entry(Option<StartState>),
     /// A machine that continues where the snapshot was taken.
     Snapshot(Snapshot),
 }
@@ -80,13 +80,13 @@ pub(crate) struct Configured {
 /// Second phase: a VM with RAM, the guest in it.
 pub(crate) struct WithMemory {
     parts: Parts,
-    beginning: Beginning,
+    start_from: StartFrom,
 }
 
 /// Third phase: all devices in their places, none served yet.
 pub(crate) struct WithDevices {
     parts: Parts,
-    beginning: Beginning,
+    start_from: StartFrom,
     devices: Devices,
 }
 
@@ -154,7 +154,7 @@ impl Configured {
         } else {
             bare?.with_memory(ram)?
         };
-        let beginning = filled?;
+        let start_from = filled?;
         if let Some(missed) = this.config.clock.pit {
             vm.create_pit(&this.host, missed)?;
         }
@@ -176,11 +176,11 @@ impl Configured {
             vm,
             chips,
         };
-        Ok(WithMemory { parts, beginning })
+        Ok(WithMemory { parts, start_from })
     }
 
     /// The kernel and what goes with it into RAM, or what the snapshot holds.
-    fn fill(&self, ram: &GuestRam, restore: Option<Restore>) -> Result<Beginning, BuildError> {
+    fn fill(&self, ram: &GuestRam, restore: Option<Restore>) -> Result<StartFrom, BuildError> {
         let Self {
             config,
             cpu,
@@ -194,12 +194,12 @@ impl Configured {
         }) = restore
         else {
             let start = load(ram, config, cpu, layout, pci)?;
-            return Ok(Beginning::Start(start));
+            return Ok(StartFrom::Entry(start));
         };
         // First, because it takes no time.
         snapshot.take_cpus(cpu)?;
         fill_ram(ram).map_err(SnapshotError::Ram)?;
-        Ok(Beginning::Snapshot(snapshot))
+        Ok(StartFrom::Snapshot(snapshot))
     }
 }
 
@@ -211,7 +211,7 @@ impl WithMemory {
     ) -> Result<WithDevices, BuildError> {
         let Self {
             mut parts,
-            mut beginning,
+            mut start_from,
         } = self;
         let devices = std::mem::take(&mut parts.config.devices);
         let platform = parts.platform(&BootOrder::of(&devices), events)?;
@@ -223,9 +223,9 @@ impl WithMemory {
             cards: Cards::default(),
             balloon: None,
         };
-        let mut snapshot = match &mut beginning {
-            Beginning::Start(_) => None,
-            Beginning::Snapshot(snapshot) => Some(snapshot),
+        let mut snapshot = match &mut start_from {
+            StartFrom::Entry(_) => None,
+            StartFrom::Snapshot(snapshot) => Some(snapshot),
         };
         let functions = functions::make(devices, &parts.vm, &mut handles, snapshot.as_deref_mut())?;
         board.set_balloon(handles.balloon.take());
@@ -245,7 +245,7 @@ impl WithMemory {
         if parts.config.life.isa_pvpanic {
             chipset.add_pvpanic(PvpanicPort::new(events.life_sink()));
         }
-        if let Beginning::Snapshot(snapshot) = &mut beginning {
+        if let StartFrom::Snapshot(snapshot) = &mut start_from {
             chipset.load(snapshot)?;
         }
         let own = &parts.config.io_threads;
@@ -262,7 +262,7 @@ impl WithMemory {
         board.timeline().note(Phase::DevicesMade);
         Ok(WithDevices {
             parts,
-            beginning,
+            start_from,
             devices: Devices {
                 bus,
                 buses,
@@ -285,7 +285,7 @@ impl WithDevices {
     ) -> Result<BuiltMachine, BuildError> {
         let Self {
             parts,
-            beginning,
+            start_from,
             devices,
         } = self;
         let vcpus = (0..parts.cpu.topology().count())
@@ -312,9 +312,9 @@ impl WithDevices {
                 source,
             }
         })?;
-        match beginning {
-            Beginning::Start(start) => vcpus.command(Command::Reset(start))?,
-            Beginning::Snapshot(mut snapshot) => {
+        match start_from {
+            StartFrom::Entry(start) => vcpus.command(Command::Reset(start))?,
+            StartFrom::Snapshot(mut snapshot) => {
                 let states = (0..vcpus.count())
                     .map(|index| snapshot.take_vcpu(index))
                     .collect::<Result<_, _>>()?;

@@ -17,10 +17,10 @@ use vmm_kvm::{GsiPool, InterruptRouter, Vm};
 
 use crate::acpi::{DescribedPci, NamedFunction};
 use crate::balloon;
+use crate::change_limiter::ChangeLimiter;
 use crate::config::DeviceConfig;
 use crate::functions::error::{DeviceError, DeviceErrorKind};
 use crate::functions::handles::Handles;
-use crate::pace::Pace;
 use crate::pci::address::PciAddress;
 use crate::pci::{PacedBinding, PlacedFunction, VectorBinding};
 use crate::snapshot::Snapshot;
@@ -73,7 +73,7 @@ pub(crate) fn make(
     let occupied: Vec<u8> = devices.iter().map(|(address, _)| address.bus()).collect();
     let ram = Arc::new(vm.ram().clone());
     let pool = Arc::new(Mutex::new(GsiPool::default()));
-    let pace = Arc::new(Pace::of_routes());
+    let limiter = Arc::new(ChangeLimiter::of_routes());
     let mut functions: Vec<PlacedFunction> = Vec::with_capacity(devices.len());
     for (address, config) in devices {
         let failed = |source| DeviceError { address, source };
@@ -81,7 +81,7 @@ pub(crate) fn make(
         let direct = Arc::new(VectorBinding::new(router, Arc::clone(&pool)));
         let binding = Arc::new(PacedBinding::new(
             direct,
-            Arc::clone(&pace),
+            Arc::clone(&limiter),
             handles.route_failures.clone(),
         ));
         let state = snapshot

@@ -42,7 +42,7 @@ pub(crate) struct Owner {
     /// A guest that is held between two starts.
     restart: Option<Restart>,
     /// A device that the guest has stopped is not at rest: it is looked at again then.
-    rest_due: Option<Instant>,
+    quiesce_due: Option<Instant>,
     /// The next power-off is a reboot that was asked for.
     is_to_reboot: bool,
 }
@@ -70,7 +70,7 @@ impl Owner {
             backoff: ResetBackoff::default(),
             started: Instant::now(),
             restart: None,
-            rest_due: None,
+            quiesce_due: None,
             is_to_reboot: false,
         }
     }
@@ -107,7 +107,7 @@ impl Owner {
             return Some(Next::Message(message));
         }
         let restart = self.restart.map(|it| (it.at, Next::RestartDue));
-        let rest = self.rest_due.map(|at| (at, Next::QuiesceDue));
+        let rest = self.quiesce_due.map(|at| (at, Next::QuiesceDue));
         let look = self
             .machine
             .coalesced_pio_due()
@@ -147,7 +147,7 @@ impl Owner {
     fn pause(&mut self, reason: PauseReason) -> Result<(), BuildError> {
         // Between two starts it is held.
         if self.restart.is_none() {
-            self.pause_or_resume()?;
+            self.hold_or_resume()?;
         }
         self.board.update(|status| {
             status.state = MachineState::Paused;
@@ -158,7 +158,7 @@ impl Owner {
     }
 
     /// Holds the guest. One with a device that does not come to rest goes on as if nothing had been asked.
-    fn pause_or_resume(&mut self) -> Result<(), BuildError> {
+    fn hold_or_resume(&mut self) -> Result<(), BuildError> {
         let Err(error) = self.machine.hold() else {
             return Ok(());
         };

@@ -21,11 +21,11 @@ pub(crate) struct Buses {
     ports: Vec<PortRange>,
     pci: Arc<PciBus>,
     decode: Arc<Decode>,
-    firmware: Option<Moved>,
+    firmware: Option<FirmwareDecoding>,
 }
 
 /// What a machine with firmware has besides.
-struct Moved {
+struct FirmwareDecoding {
     platform: Arc<Platform>,
     /// ACPI hardware, where firmware puts it.
     power: SharedDevice,
@@ -60,7 +60,7 @@ impl Buses {
     ) -> Self {
         Self {
             decode: Arc::clone(platform.decode()),
-            firmware: Some(Moved { platform, power }),
+            firmware: Some(FirmwareDecoding { platform, power }),
             ..Self::new(pci, ports)
         }
     }

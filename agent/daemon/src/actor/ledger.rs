@@ -18,7 +18,7 @@ impl<H: Host> Actor<H> {
     pub(super) fn store(
         &mut self,
         target: &ObjectRef,
-        (record, said): (&mut Record, &[PlanEvent]),
+        (record, events): (&mut Record, &[PlanEvent]),
         to_lease: Option<&PodPool>,
         now: Timestamp,
     ) -> Result<bool, WriteError> {
@@ -45,7 +45,7 @@ impl<H: Host> Actor<H> {
             }
             self.agent
                 .store
-                .record_events(transaction, (target, &self.uid), said, now)?;
+                .record_events(transaction, (target, &self.uid), events, now)?;
             Ok(true)
         })?;
         if !is_stored {

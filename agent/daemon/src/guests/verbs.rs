@@ -81,7 +81,7 @@ impl<H: Host> Guests<H> {
         Ok(result)
     }
 
-    /// Carries out at once, and records an event.
+    /// Carries out a verb at once, and records an event.
     async fn carry_out_now(&self, request: &GuestVerb) -> Result<VerbResult, ApiError> {
         let (row, record) = self.present(&request.target)?;
         let decision = judge(&row, &record, request, clock::now())?;

@@ -68,7 +68,7 @@ impl Objects {
             Err(error) => return Err(error),
         };
         let change = change_state(&machine, vmi.as_ref(), request);
-        let change = change.map_err(|unfit| refused(&id.name, unfit))?;
+        let change = change.map_err(|error| refused(&id.name, error))?;
         let patch = ObjectPatch {
             id: id.clone(),
             part: change.part,

@@ -29,10 +29,10 @@ const SPELL: Duration = Duration::from_millis(5);
 const EVENTS_WAIT: Duration = Duration::from_millis(50);
 
 /// So many uids of gone objects are remembered: something that is written later may name one of them as its owner.
-const REMEMBERED: u64 = 16_384;
+const KEPT_UIDS: u64 = 16_384;
 
 /// So many more are pruned in one go.
-const FORGOTTEN: u64 = 256;
+const PRUNED_AT_ONCE: u64 = 256;
 
 /// What is kept between two looks.
 #[derive(Default)]
@@ -251,7 +251,7 @@ impl Objects {
         let version = self.store.ledger().version().map_err(unreadable)?;
         if !self.may_have_garbage(*collected, gone)? {
             *collected = Some(version);
-            if *gone >= FORGOTTEN {
+            if *gone >= PRUNED_AT_ONCE {
                 self.prune_deleted(gone)?;
             }
             return Ok(false);
@@ -273,7 +273,7 @@ impl Objects {
         }
         *collected = Some(version);
         let remembered = u64::try_from(everything.gone.len()).unwrap_or(u64::MAX);
-        if remembered >= REMEMBERED + FORGOTTEN {
+        if remembered >= KEPT_UIDS + PRUNED_AT_ONCE {
             self.prune_deleted(gone)?;
         }
         Ok(false)
@@ -323,7 +323,7 @@ impl Objects {
     /// Removes the uids of objects that were deleted before many others.
     fn prune_deleted(&self, gone: &mut u64) -> Result<(), StoreError> {
         let pruned = self.store.write(|transaction| {
-            let pruned = transaction.prune_deleted_uids(REMEMBERED);
+            let pruned = transaction.prune_deleted_uids(KEPT_UIDS);
             pruned.map_err(WriteError::from)
         });
         pruned.map_err(|error| unknown(error.into()))?;

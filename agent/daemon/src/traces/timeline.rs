@@ -92,7 +92,7 @@ mod tests {
             ("first-entry", 41),
             ("guest-marker", 50),
         ]);
-        let pieces_of: Vec<_> = pieces(&phases, None)
+        let found: Vec<_> = pieces(&phases, None)
             .into_iter()
             .map(|(piece, action)| {
                 (
@@ -106,7 +106,7 @@ mod tests {
             .collect();
         let ns = Moment::of_ns;
         assert_eq!(
-            pieces_of,
+            found,
             [
                 ("vmm process", ns(10), ns(12), 2, "StartVmm"),
                 ("vmm build", ns(20), ns(29), 3, "ConfigureVmm"),

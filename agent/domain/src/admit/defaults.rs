@@ -14,7 +14,7 @@ use proto_node::vmi::{DomainSpec, Probe, VirtualMachineInstance, VirtualMachineI
 
 pub(super) use self::disks::{fill_image, fill_targets};
 use super::metadata;
-use super::occasion::Occasion;
+use super::purpose::AdmissionPurpose;
 use crate::derive::firmware_uuid;
 
 /// KubeVirt's default of `terminationGracePeriodSeconds`.
@@ -24,7 +24,7 @@ pub(super) const GRACE_SECONDS: i64 = 30;
 #[derive(Clone, Debug)]
 pub struct Defaulted<'a> {
     object: VirtualMachineInstance,
-    occasion: Occasion<'a>,
+    purpose: AdmissionPurpose<'a>,
 }
 
 impl<'a> Defaulted<'a> {
@@ -40,26 +40,33 @@ impl<'a> Defaulted<'a> {
         self.object
     }
 
-    pub(super) const fn occasion(&self) -> Occasion<'a> {
-        self.occasion
+    pub(super) const fn purpose(&self) -> AdmissionPurpose<'a> {
+        self.purpose
     }
 }
 
 /// Fills in what a VMI leaves open: its namespace, and its spec ([`default_spec`]).
 #[must_use]
-pub fn default_vmi(mut object: VirtualMachineInstance, occasion: Occasion<'_>) -> Defaulted<'_> {
+pub fn default_vmi(
+    mut object: VirtualMachineInstance,
+    purpose: AdmissionPurpose<'_>,
+) -> Defaulted<'_> {
     let metadata = object.metadata.get_or_insert_default();
     metadata::default(metadata);
     if let Some(spec) = &mut object.spec {
-        default_spec(spec, metadata::seed(metadata), occasion);
+        default_spec(spec, metadata::seed(metadata), purpose);
     }
-    Defaulted { object, occasion }
+    Defaulted { object, purpose }
 }
 
 /// Fills in what the spec of a VMI leaves open. Addresses and identities that nobody chose are derived from `seed`, the uid of
 /// the VirtualMachine, else of the VMI.
-pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion: Occasion<'_>) {
-    if let (true, Some(architecture)) = (spec.architecture.is_empty(), occasion.architecture()) {
+pub fn default_spec(
+    spec: &mut VirtualMachineInstanceSpec,
+    seed: &str,
+    purpose: AdmissionPurpose<'_>,
+) {
+    if let (true, Some(architecture)) = (spec.architecture.is_empty(), purpose.architecture()) {
         architecture.clone_into(&mut spec.architecture);
     }
     spec.termination_grace_period_seconds
@@ -67,7 +74,7 @@ pub fn default_spec(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion:
     let probes = [&mut spec.liveness_probe, &mut spec.readiness_probe];
     probes.into_iter().flatten().for_each(fill_probe);
     disks::fill(spec);
-    networks::fill(spec, seed, occasion);
+    networks::fill(spec, seed, purpose);
     if let Some(domain) = &mut spec.domain {
         compute::fill(domain, &spec.architecture);
         hyperv::fill(domain);

@@ -119,7 +119,7 @@ impl Judge {
 #[must_use]
 pub fn judge_vmi<'a>(defaulted: &'a Defaulted<'_>) -> Judgement<'a> {
     let object = defaulted.object();
-    let mut review = Review::new(defaulted.occasion());
+    let mut review = Review::new(defaulted.purpose());
     // The status is the node's own.
     rules::check(object, &["status"], &mut review);
     let about = object

@@ -2,7 +2,7 @@
 
 use proto_node::vmi::VirtualMachineInstanceSpec;
 
-use super::occasion::ARCHITECTURE;
+use super::purpose::ARCHITECTURE;
 use super::review::Review;
 use crate::error::{FieldError, Rule};
 

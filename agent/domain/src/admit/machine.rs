@@ -7,7 +7,7 @@ use proto_node::vmi::{Cpu, DomainSpec, Memory, VirtualMachineInstanceSpec};
 use super::amount::{
     GUEST, LIMIT_CPU, LIMIT_MEMORY, REQUEST_CPU, REQUEST_MEMORY, judge_bytes, judge_millis,
 };
-use super::occasion::{ARCHITECTURE, Occasion};
+use super::purpose::{ARCHITECTURE, AdmissionPurpose};
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
 use crate::vmi::{CpuTopology, Resources};
@@ -182,16 +182,16 @@ pub(super) fn check_type(domain: &DomainSpec, architecture: &str, review: &mut R
 
 /// Refuses another architecture than the node's.
 pub(super) fn check_architecture(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
-    let (here, whose) = match review.occasion {
-        Occasion::New(caps) => (
+    let (here, whose) = match review.purpose {
+        AdmissionPurpose::New(caps) => (
             caps.architecture.clone(),
             format!("node {:?} is {}", caps.node_name, caps.architecture),
         ),
-        Occasion::NewAnywhere => (
+        AdmissionPurpose::NewAnywhere => (
             ARCHITECTURE.to_owned(),
             format!("this release runs on {ARCHITECTURE}"),
         ),
-        Occasion::Stored => return,
+        AdmissionPurpose::Stored => return,
     };
     if spec.architecture != here {
         let error = FieldError::new("spec.architecture", Rule::Invalid, whose)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proto_node::meta::ObjectMeta;
 use proto_node::vmi::VirtualMachineInstanceSpec;
 
-use super::occasion::Occasion;
+use super::purpose::AdmissionPurpose;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
 use crate::name::{is_dns_label, is_dns_subdomain, is_of_dns_labels};
@@ -95,7 +95,7 @@ pub(super) fn judge(metadata: &ObjectMeta, review: &mut Review<'_>) -> bool {
 #[must_use]
 pub fn check_metadata(metadata: &mut ObjectMeta) -> Vec<FieldError> {
     default(metadata);
-    let mut review = Review::new(Occasion::Stored);
+    let mut review = Review::new(AdmissionPurpose::Stored);
     judge(metadata, &mut review);
     review.errors
 }

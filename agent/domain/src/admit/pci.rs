@@ -135,13 +135,13 @@ fn number(text: &str, digits: usize) -> Result<u16, BadAddress> {
 mod tests {
     use proto_node::vmi::Interface;
 
-    use super::super::occasion::Occasion;
+    use super::super::purpose::AdmissionPurpose;
     use super::*;
 
     #[test]
     fn devices_of_which_a_machine_has_one_count_too() {
         let refused = |devices: &Devices| {
-            let mut review = Review::new(Occasion::NewAnywhere);
+            let mut review = Review::new(AdmissionPurpose::NewAnywhere);
             check_count(devices, &mut review);
             review.errors.pop().map(|error| error.message)
         };

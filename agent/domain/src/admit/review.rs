@@ -6,7 +6,7 @@ use proto_node::tame;
 use proto_node::vmi::FeatureState;
 
 use crate::admit::admitted::Remark;
-use crate::admit::occasion::Occasion;
+use crate::admit::purpose::AdmissionPurpose;
 use crate::caps::NodeCaps;
 use crate::error::{Bound, FieldError, Rule};
 
@@ -21,7 +21,7 @@ const MAX_TEXT_CHARS: usize = 1000;
 
 /// Collects findings. Without a node only what does not depend on it is judged.
 pub(super) struct Review<'a> {
-    pub(super) occasion: Occasion<'a>,
+    pub(super) purpose: AdmissionPurpose<'a>,
     /// The VMI's namespace.
     pub(super) namespace: String,
     pub(super) errors: Vec<FieldError>,
@@ -31,9 +31,9 @@ pub(super) struct Review<'a> {
 }
 
 impl<'a> Review<'a> {
-    pub(super) fn new(occasion: Occasion<'a>) -> Self {
+    pub(super) fn new(purpose: AdmissionPurpose<'a>) -> Self {
         Self {
-            occasion,
+            purpose,
             namespace: String::from("default"),
             errors: Vec::new(),
             warnings: Vec::new(),
@@ -44,20 +44,20 @@ impl<'a> Review<'a> {
 
     /// The node, if the object is admitted on one.
     pub(super) const fn caps(&self) -> Option<&'a NodeCaps> {
-        self.occasion.caps()
+        self.purpose.caps()
     }
 
     /// The object is its caller's, who may not write what is the server's.
     pub(super) const fn is_new(&self) -> bool {
-        self.occasion.is_new()
+        self.purpose.is_new()
     }
 
     /// The most vCPUs that a VMI may have. What runs already has as many as it has.
     pub(super) fn max_vcpus(&self) -> u32 {
-        match self.occasion {
-            Occasion::New(caps) => caps.max_vcpus,
-            Occasion::NewAnywhere => MAX_VCPUS,
-            Occasion::Stored => u32::MAX,
+        match self.purpose {
+            AdmissionPurpose::New(caps) => caps.max_vcpus,
+            AdmissionPurpose::NewAnywhere => MAX_VCPUS,
+            AdmissionPurpose::Stored => u32::MAX,
         }
     }
 

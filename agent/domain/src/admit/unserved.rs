@@ -6,7 +6,7 @@ use proto_node::meta::ObjectMeta;
 use proto_node::vmi::{VirtualMachineInstancePreset, VirtualMachineInstancePresetSpec};
 
 use super::defaults::fill_targets;
-use super::occasion::Occasion;
+use super::purpose::AdmissionPurpose;
 use super::review::Review;
 use super::scheduling::check_selector;
 use super::{boot, cdi, disks, metadata, rules, volume_claim};
@@ -18,7 +18,7 @@ const RENDERED: (&str, &str) = ("cdi.kubevirt.io/applyStorageProfile", "true");
 /// What is illegal in a DataVolume of CDI.
 #[must_use]
 pub fn judge_data_volume(object: &DataVolume) -> Vec<FieldError> {
-    let mut review = Review::new(Occasion::NewAnywhere);
+    let mut review = Review::new(AdmissionPurpose::NewAnywhere);
     rules::check(object, &["metadata"], &mut review);
     check_metadata(object.metadata.as_ref(), &mut review);
     if let Some(spec) = &object.spec {
@@ -30,7 +30,7 @@ pub fn judge_data_volume(object: &DataVolume) -> Vec<FieldError> {
 /// What is illegal in a PersistentVolumeClaim of Kubernetes.
 #[must_use]
 pub fn judge_claim(object: &PersistentVolumeClaim) -> Vec<FieldError> {
-    let mut review = Review::new(Occasion::NewAnywhere);
+    let mut review = Review::new(AdmissionPurpose::NewAnywhere);
     rules::check(object, &["metadata"], &mut review);
     check_metadata(object.metadata.as_ref(), &mut review);
     let labels = object.metadata.iter().flat_map(|metadata| &metadata.labels);
@@ -44,7 +44,7 @@ pub fn judge_claim(object: &PersistentVolumeClaim) -> Vec<FieldError> {
 /// What is illegal in a VirtualMachineInstancePreset of KubeVirt.
 #[must_use]
 pub fn judge_preset(object: &VirtualMachineInstancePreset) -> Vec<FieldError> {
-    let mut review = Review::new(Occasion::NewAnywhere);
+    let mut review = Review::new(AdmissionPurpose::NewAnywhere);
     rules::check(object, &["metadata"], &mut review);
     check_metadata(object.metadata.as_ref(), &mut review);
     let spec: VirtualMachineInstancePresetSpec = object.spec.clone().unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use proto_node::vmi::{DomainSpec, Gpu, VirtualMachineInstanceSpec};
 
-use super::occasion::ARCHITECTURE;
+use super::purpose::ARCHITECTURE;
 use super::review::Review;
 use super::{claimed_devices, launch_security, scheduling, unserved_volumes, without_effect};
 use crate::error::{Bound, FieldError, Rule};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::admitted::{Admitted, Remark};
 use super::machine::NO_MEMORY;
-use super::occasion::{ARCHITECTURE, Occasion};
+use super::purpose::{ARCHITECTURE, AdmissionPurpose};
 use super::review::Review;
 use super::{cdi, rules, secure_boot};
 use crate::caps::NodeCaps;
@@ -107,7 +107,7 @@ pub fn judge_virtual_machine(
     (caps, find): (Option<&NodeCaps>, FindKit<'_>),
     absence: Absence,
 ) -> Result<MachineAdvice, Vec<FieldError>> {
-    let mut review = Review::new(Occasion::creation(caps));
+    let mut review = Review::new(AdmissionPurpose::creation(caps));
     // Metadata is judged for all kinds alike, the status is the controller's, the template is judged as a VMI.
     let left_out = ["metadata", "status", "spec.template"];
     rules::check(object, &left_out, &mut review);

@@ -3,7 +3,7 @@
 #[path = "../common/by_chance.rs"]
 mod by_chance;
 
-use agent_domain::{Occasion, convert_vmi, default_spec, default_vmi, judge_vmi};
+use agent_domain::{AdmissionPurpose, convert_vmi, default_spec, default_vmi, judge_vmi};
 use by_chance::{changed, changes, manifests};
 use proptest::prelude::*;
 use proto_node::vmi::VirtualMachineInstance;
@@ -56,22 +56,22 @@ proptest! {
     ) {
         let (caps, without) = (caps(), without_pod_network());
         let occasions = [
-            Occasion::New(&caps),
-            Occasion::New(&without),
-            Occasion::NewAnywhere,
-            Occasion::Stored,
+            AdmissionPurpose::New(&caps),
+            AdmissionPurpose::New(&without),
+            AdmissionPurpose::NewAnywhere,
+            AdmissionPurpose::Stored,
         ];
-        for (object, occasion) in decoded(changed(manifest, changes)).into_iter().cycle().zip(occasions) {
+        for (object, purpose) in decoded(changed(manifest, changes)).into_iter().cycle().zip(occasions) {
             let mut spec = object.spec.clone().unwrap_or_default();
-            default_spec(&mut spec, "seed", occasion);
+            default_spec(&mut spec, "seed", purpose);
             let first = spec.clone();
-            default_spec(&mut spec, "seed", occasion);
+            default_spec(&mut spec, "seed", purpose);
             prop_assert_eq!(&spec, &first);
             // What one node filled in is no other than what is filled in later, when the object comes from the ledger.
-            default_spec(&mut spec, "seed", Occasion::Stored);
+            default_spec(&mut spec, "seed", AdmissionPurpose::Stored);
             prop_assert_eq!(&spec, &first);
-            let once = default_vmi(object, occasion).into_object();
-            prop_assert_eq!(default_vmi(once.clone(), occasion).into_object(), once);
+            let once = default_vmi(object, purpose).into_object();
+            prop_assert_eq!(default_vmi(once.clone(), purpose).into_object(), once);
         }
     }
 
@@ -82,7 +82,7 @@ proptest! {
     ) {
         let object = decoded(changed(manifest, changes));
         if let Some(Ok(admitted)) = object.map(|object| Vmi::admit(object, &caps())) {
-            let stored = default_vmi(admitted.object.clone(), Occasion::Stored);
+            let stored = default_vmi(admitted.object.clone(), AdmissionPurpose::Stored);
             prop_assert_eq!(stored.object(), &admitted.object);
             let vmi = judge_vmi(&stored).outcome.map(convert_vmi);
             prop_assert_eq!(vmi, Ok(admitted.vmi));

@@ -37,9 +37,9 @@ pub(super) const SUBCOMMAND: &str = "become-vmm";
 /// Exit status when a user namespace was wanted and is not to be had.
 pub(super) const NO_USER_NAMESPACE: u8 = 3;
 
-/// Asks the launcher for permission to continue, from within the new user namespace, which has no mapped ids yet.
+/// Asks the launcher for permission to continue; in a new user namespace no ids are mapped before.
 pub(super) const ASK_TO_CONTINUE: u8 = b'?';
-/// The answer: the ids are mapped, continue.
+/// Permission to continue: from the launcher to the VMM's process, and from the agent to the launcher.
 pub(crate) const CONTINUE: u8 = b'y';
 
 /// The VMM leaves the standard streams alone: its socket is the first after them or later.

@@ -23,7 +23,7 @@ use super::layers::ExtractedFiles;
 use crate::child::UNPACK_KERNEL;
 use crate::helpers::{self, Helper, Memory};
 use crate::layout::{absent_is_none, ensure_private_dir};
-use crate::work::{Foreign, Work, on_thread};
+use crate::work::{ClosedElsewhere, Work, on_thread};
 
 /// Longest that unpacking may take; the child's own CPU limit is the same.
 const UNPACK_DEADLINE: Duration = Duration::from_secs(60);
@@ -126,14 +126,14 @@ impl KernelCache {
     pub(crate) async fn unpacked(
         &self,
         packed: &PackedKernel<'_>,
-        input: Foreign<File>,
+        input: ClosedElsewhere<File>,
         work: &Work,
     ) -> Result<File, KernelError> {
         let (place, name) = (packed.place, packed.name);
         let file = input.into_inner();
         let looked_at = work.files(place, move || {
             let version = FileVersion::of(&file)?;
-            Ok::<_, KernelError>((Foreign::new(file), version))
+            Ok::<_, KernelError>((ClosedElsewhere::new(file), version))
         });
         let (input, version) = looked_at.await?;
         // Starts that need the same file wait for the first of them instead of copying it, too.
@@ -354,7 +354,7 @@ mod tests {
         let script = format!("printf evil > {}; exec /bin/cat", kernel.display());
         let cache = cache_with_helper(dir.path(), &script);
         let unpack = async || {
-            let input = Foreign::new(File::open(&kernel).unwrap());
+            let input = ClosedElsewhere::new(File::open(&kernel).unwrap());
             let packed = PackedKernel {
                 name: "vmlinuz",
                 place: dir.path(),

@@ -30,7 +30,7 @@ use crate::helpers::{self, Helper, Memory};
 use crate::image_defaults::ImageDefaults;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::sandbox::Sandbox;
-use crate::work::{Foreign, Work, on_thread};
+use crate::work::{ClosedElsewhere, Work, on_thread};
 
 /// Longest that taking out one file may take, over all layers and links; the child's CPU limit is the same.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -133,7 +133,7 @@ impl ExtractedFiles {
             .open(&temporary.0)?;
         let opened = Arc::clone(image);
         let layers = work.files(&image.path, move || opened.open_layers());
-        let layers = Foreign::new(layers.await?);
+        let layers = ClosedElsewhere::new(layers.await?);
         let what = format!("{} is taken out of {}", path.display(), image.location);
         let memory = helpers::READ_BOOT_LAYERS.granted(Some(work)).await?;
         work.set_progress("", &what, (0, 0));

@@ -24,7 +24,7 @@ use crate::machine_config::{
     Launch, MachinePolicy, Opened, OpenedBoot, OpenedTap, OpenedVsock, assemble,
 };
 use crate::taps::{self, TapSpec};
-use crate::work::{Foreign, Work};
+use crate::work::{ClosedElsewhere, Work};
 
 const VHOST_NET: &str = "/dev/vhost-net";
 
@@ -53,7 +53,7 @@ impl LinuxHost {
         uid: &PathUid,
         vmi: &Vmi,
         work: &Work,
-    ) -> Result<Foreign<OpenedBoot>, Failure> {
+    ) -> Result<ClosedElsewhere<OpenedBoot>, Failure> {
         match &vmi.boot {
             Boot::Kernel(kernel) => self.open_kernel(vmi, kernel, work).await,
             Boot::Firmware(boot) => {
@@ -69,7 +69,7 @@ impl LinuxHost {
         vmi: &Vmi,
         kernel: &KernelBoot,
         work: &Work,
-    ) -> Result<Foreign<OpenedBoot>, Failure> {
+    ) -> Result<ClosedElsewhere<OpenedBoot>, Failure> {
         let settings = self.settings();
         let unpack = settings.config.unpack_kernels;
         let allowed = settings.allowed_paths(&vmi.namespace);
@@ -77,7 +77,7 @@ impl LinuxHost {
             .await
             .map_err(|error| kernel_failure(&error))?;
         let files = files.into_inner();
-        Ok(Foreign::new(OpenedBoot::Kernel {
+        Ok(ClosedElsewhere::new(OpenedBoot::Kernel {
             kernel: files.kernel.into(),
             initrd: files.initrd.map(Into::into),
             cmdline: kernel.cmdline.clone(),
@@ -90,7 +90,7 @@ impl LinuxHost {
         vmi: &Vmi,
         boot: &FirmwareBoot,
         work: &Work,
-    ) -> Result<Foreign<OpenedBoot>, FirmwareError> {
+    ) -> Result<ClosedElsewhere<OpenedBoot>, FirmwareError> {
         let places = VariablePlaces {
             own: self.layout.variables_of(uid),
             kept: self.layout.kept_variables(&vmi.namespace, &vmi.name),
@@ -100,7 +100,7 @@ impl LinuxHost {
         let of_operation = work.clone();
         let opened = work.files(&place, move || {
             let opened = firmware::open(&boot, &settings.firmware, &places, &of_operation);
-            Ok::<_, io::Error>(opened.map(Foreign::new))
+            Ok::<_, io::Error>(opened.map(ClosedElsewhere::new))
         });
         opened.await.map_err(|source| FirmwareError::Open {
             path: place.display().to_string(),
@@ -329,7 +329,7 @@ impl LinuxHost {
         incarnation: u64,
         (vmi, record): (&Vmi, &Record),
         work: &Work,
-    ) -> Result<Foreign<Opened>, Failure> {
+    ) -> Result<ClosedElsewhere<Opened>, Failure> {
         let boot = self.open_boot(uid, vmi, work).await?;
         let (bases, _) = self.open_bases(vmi, work).await?;
         let addresses = &record.allocations.pci;
@@ -337,7 +337,7 @@ impl LinuxHost {
             uid,
             (vmi, addresses, bases),
             work,
-            |opener, vmi, disk, base| opener.open(vmi, disk, base).map(Foreign::new),
+            |opener, vmi, disk, base| opener.open(vmi, disk, base).map(ClosedElsewhere::new),
         );
         let disks = disks.await;
         let disks = disks.map_err(|error| disk_failure(&error))?;
@@ -356,13 +356,13 @@ impl LinuxHost {
             exit_record,
             console_log,
             boot: boot.into_inner(),
-            disks: disks.into_iter().map(Foreign::into_inner).collect(),
+            disks: disks.into_iter().map(ClosedElsewhere::into_inner).collect(),
             taps,
             guest_agent,
             vsock,
         };
         offer_vhost(&mut opened);
-        Ok(Foreign::new(opened))
+        Ok(ClosedElsewhere::new(opened))
     }
 
     /// Opens everything and sends it. A VMM that has its machine already is left alone.

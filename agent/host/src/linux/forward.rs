@@ -13,7 +13,7 @@ use super::guest_address::{GuestAddress, NoAddress};
 use crate::dialer::Dialer;
 use crate::facility::{GuestLink, GuestPort, ReachError, Reached};
 use crate::layout::PathUid;
-use crate::unasked::Unasked;
+use crate::probe_error::ProbeError;
 
 /// How long it may take to find out where the guest is.
 const FIND: Duration = Duration::from_secs(15);
@@ -52,8 +52,8 @@ impl LinuxHost {
             ReachError::Guest(format!("no answer of {} within {CONNECT:?}", guest.address))
         })?;
         let link = link.map_err(|unasked| match unasked {
-            Unasked::Bad(why) => ReachError::Guest(why),
-            Unasked::Here(why) => ReachError::Node(why),
+            ProbeError::Guest(why) => ReachError::Guest(why),
+            ProbeError::Node(why) => ReachError::Node(why),
         })?;
         Ok(Reached {
             link,
@@ -74,12 +74,12 @@ async fn connect(
     dialer: &Dialer,
     guest: &GuestAddress,
     port: GuestPort,
-) -> Result<GuestLink, Unasked> {
+) -> Result<GuestLink, ProbeError> {
     if port.datagrams {
         return guest.datagrams(dialer).await.map(GuestLink::Udp);
     }
     let stream = guest.connect(dialer).await?;
-    keep_alive(&stream).map_err(|error| Unasked::Here(format!("keep-alive: {error}")))?;
+    keep_alive(&stream).map_err(|error| ProbeError::Node(format!("keep-alive: {error}")))?;
     Ok(GuestLink::Tcp(stream))
 }
 

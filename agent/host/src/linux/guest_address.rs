@@ -21,7 +21,7 @@ use crate::guest_agent::GuestAgent;
 use crate::layout::PathUid;
 use crate::neighbours::{Bridge, NeighbourError};
 use crate::os_error::words;
-use crate::unasked::Unasked;
+use crate::probe_error::ProbeError;
 
 /// Time limits of the greeting of the guest's agent, and of the answer with its addresses.
 const ADDRESS: Duration = Duration::from_secs(5);
@@ -220,40 +220,40 @@ const MAX_TRIED: usize = 4;
 
 impl GuestAddress {
     /// Connects.
-    pub(super) async fn connect(&self, dialer: &Dialer) -> Result<TcpStream, Unasked> {
+    pub(super) async fn connect(&self, dialer: &Dialer) -> Result<TcpStream, ProbeError> {
         let connected = dialer.connect(self.address, Some(&self.bridge)).await;
         connected.map_err(|error| self.refusal(&error))
     }
 
     /// A socket that sends there alone and hears whoever is there alone.
-    pub(super) async fn datagrams(&self, dialer: &Dialer) -> Result<UdpSocket, Unasked> {
+    pub(super) async fn datagrams(&self, dialer: &Dialer) -> Result<UdpSocket, ProbeError> {
         let opened = dialer.datagrams(self.address, Some(&self.bridge)).await;
         opened.map_err(|error| self.refusal(&error))
     }
 
-    fn refusal(&self, error: &io::Error) -> Unasked {
+    fn refusal(&self, error: &io::Error) -> ProbeError {
         let address = self.address;
         let why = words(error);
         match error.kind() {
             // The node's own firewall.
-            io::ErrorKind::PermissionDenied => Unasked::Here(format!(
+            io::ErrorKind::PermissionDenied => ProbeError::Node(format!(
                 "the node may not connect to {address}: {why} (a firewall of the node?)"
             )),
             // Nobody makes sockets, or the bridge is gone.
             _ if error.kind() == io::ErrorKind::Other
                 || error.raw_os_error() == Some(nix::libc::ENODEV) =>
             {
-                Unasked::Here(format!("no socket on {}: {why}", self.bridge))
+                ProbeError::Node(format!("no socket on {}: {why}", self.bridge))
             }
             // The node has no way there, such as no address on the bridge.
             io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::NetworkDown
-            | io::ErrorKind::AddrNotAvailable => Unasked::Here(format!(
+            | io::ErrorKind::AddrNotAvailable => ProbeError::Node(format!(
                 "the node has no way to {address} over {}: {why}",
                 self.bridge
             )),
             // In the kubelet's words.
-            _ => Unasked::Bad(format!("dial tcp {address}: {why}")),
+            _ => ProbeError::Guest(format!("dial tcp {address}: {why}")),
         }
     }
 }
@@ -271,8 +271,8 @@ mod tests {
             address: ([10, 0, 2, 17], 22).into(),
         };
         let refused = |number| match guest.refusal(&io::Error::from_raw_os_error(number)) {
-            Unasked::Bad(why) => (true, why),
-            Unasked::Here(why) => (false, why),
+            ProbeError::Guest(why) => (true, why),
+            ProbeError::Node(why) => (false, why),
         };
         for (number, is_guests, wanted) in [
             (

@@ -12,7 +12,7 @@ use super::talk::channel;
 use crate::guest_agent::{GuestAgent, GuestAgentError};
 use crate::http_probe;
 use crate::layout::PathUid;
-use crate::unasked::Unasked;
+use crate::probe_error::ProbeError;
 
 impl LinuxHost {
     pub(super) async fn question(&self, vmi: &Vmi, record: &Record, probe: &Probe) -> ProbeAnswer {
@@ -42,8 +42,8 @@ impl LinuxHost {
         };
         match timeout(probe.timeout, asked).await {
             Ok(Ok(())) => ProbeAnswer::Good,
-            Ok(Err(Unasked::Bad(why))) => ProbeAnswer::Bad(why),
-            Ok(Err(Unasked::Here(why))) => ProbeAnswer::NotAsked(why),
+            Ok(Err(ProbeError::Guest(why))) => ProbeAnswer::Bad(why),
+            Ok(Err(ProbeError::Node(why))) => ProbeAnswer::NotAsked(why),
             Err(_) => ProbeAnswer::Bad(silence(&place.address.to_string(), probe.timeout)),
         }
     }

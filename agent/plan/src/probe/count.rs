@@ -66,7 +66,8 @@ impl ProbeCount {
         }
     }
 
-    /// Counts an answer; returns an event for a bad answer, unless too many were sent.
+    /// Counts an answer; returns an event for an answer that is not good, or for a guest that could not be asked,
+    /// unless too many were sent.
     pub fn answered(&mut self, answer: ProbeAnswer, now: Timestamp) -> Option<PlanEvent> {
         let kind = self.kind.as_str();
         let (good, text, why) = match answer {

@@ -114,7 +114,7 @@ impl hyper::body::Body for Incoming {
             return Poll::Ready(Some(Err(Status::deadline_exceeded(text))));
         }
         if this.message.is_large() && !this.large.is_charged() {
-            ready!(this.call.poll_available(context));
+            ready!(this.call.poll_budget(context));
             let charge = this.call.charge(this.message.whole());
             this.large.set(Some(charge));
         }

@@ -132,30 +132,30 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     /// Receives messages and sends reports until the session ends.
     pub(super) async fn run(
         &mut self,
-        assignments: &mut AnsweredAssignments,
+        answered: &mut AnsweredAssignments,
     ) -> Result<Infallible, SessionError> {
         let mut versions = self.services.objects.versions();
         versions.mark_unchanged();
-        self.report_all(assignments).await?;
+        self.report_all(answered).await?;
         let mut ticks = interval(self.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                response = self.responses.message() => self.receive(next(response)?, assignments).await?,
+                response = self.responses.message() => self.receive(next(response)?, answered).await?,
                 changed = versions.changed() => {
                     changed.map_err(|_| SessionError::Closed)?;
-                    for assignment in assignments.waiting() {
-                        self.assign(assignment, assignments).await?;
+                    for assignment in answered.waiting() {
+                        self.assign(assignment, answered).await?;
                     }
-                    self.report_changes(assignments).await?;
+                    self.report_changes(answered).await?;
                     if self.unschedulable != self.services.node.is_unschedulable() {
                         self.beat().await?;
                     }
                 }
                 _ = ticks.tick() => {
                     self.beat().await?;
-                    for assignment in assignments.open() {
-                        self.assign(assignment, assignments).await?;
+                    for assignment in answered.open() {
+                        self.assign(assignment, answered).await?;
                     }
                 }
             }
@@ -165,7 +165,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn receive(
         &mut self,
         body: ResponseBody,
-        assignments: &mut AnsweredAssignments,
+        answered: &mut AnsweredAssignments,
     ) -> Result<(), SessionError> {
         match body {
             ResponseBody::Welcome(_) => Err(SessionError::NoWelcome),
@@ -174,15 +174,15 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                     let since = self.beats.since();
                     self.services
                         .assignments
-                        .renew(self.name, &assignments.confirmed(), since)?;
+                        .renew(self.name, &answered.confirmed(), since)?;
                 }
                 Ok(())
             }
             ResponseBody::Assignment(assignment) => {
                 self.listing = self.listing.saturating_add(1);
-                self.assign(assignment, assignments).await
+                self.assign(assignment, answered).await
             }
-            ResponseBody::Withdrawal(withdrawal) => self.withdraw(&withdrawal, assignments).await,
+            ResponseBody::Withdrawal(withdrawal) => self.withdraw(&withdrawal, answered).await,
             ResponseBody::ListComplete(complete) if self.whole => Err(SessionError::Torn {
                 announced: complete.count,
                 received: 0,
@@ -195,9 +195,9 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                     });
                 }
                 self.whole = true;
-                assignments.keep_listed();
+                answered.keep_listed();
                 // Now it is known which VMIs the list does not have.
-                self.report_all(assignments).await
+                self.report_all(answered).await
             }
         }
     }
@@ -205,7 +205,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn assign(
         &mut self,
         assignment: Assignment,
-        assignments: &mut AnsweredAssignments,
+        answered: &mut AnsweredAssignments,
     ) -> Result<(), SessionError> {
         let since = self.beats.since();
         let answer = self
@@ -213,10 +213,10 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             .assignments
             .assign(self.name, &assignment, since)
             .await;
-        if assignments.note(assignment, &answer) {
+        if answered.note(assignment, &answer) {
             self.send(RequestBody::Answer(answer)).await?;
         }
-        if assignments.are_full() {
+        if answered.are_full() {
             return Err(SessionError::TooMany);
         }
         Ok(())
@@ -225,7 +225,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn withdraw(
         &mut self,
         withdrawal: &Withdrawal,
-        assignments: &mut AnsweredAssignments,
+        answered: &mut AnsweredAssignments,
     ) -> Result<(), SessionError> {
         let answer = self
             .services
@@ -234,7 +234,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
             .await;
         if answer.result() == proto_node::controlplane::answer::Result::Accepted {
             let name = (answer.namespace.clone(), answer.name.clone());
-            assignments.remove(&name);
+            answered.remove(&name);
             self.send(RequestBody::Answer(answer)).await?;
             return self.report_if_gone(name, withdrawal.token).await;
         }
@@ -274,14 +274,14 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     }
 
     /// Everything that the node has of this control plane.
-    async fn report_all(&mut self, assignments: &AnsweredAssignments) -> Result<(), SessionError> {
+    async fn report_all(&mut self, answered: &AnsweredAssignments) -> Result<(), SessionError> {
         let listed = self.services.objects.list(Kind::VirtualMachineInstance)?;
         self.reported = listed.version;
         let mut count = 0;
         for object in &listed.items {
             if let Some(report) = report(self.name, object) {
                 count += 1;
-                self.send_report(report, assignments).await?;
+                self.send_report(report, answered).await?;
             }
         }
         self.send(RequestBody::ReportComplete(ReportComplete { count }))
@@ -289,10 +289,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     }
 
     /// What has changed since.
-    async fn report_changes(
-        &mut self,
-        assignments: &AnsweredAssignments,
-    ) -> Result<(), SessionError> {
+    async fn report_changes(&mut self, answered: &AnsweredAssignments) -> Result<(), SessionError> {
         loop {
             let kind = Kind::VirtualMachineInstance;
             let some = self
@@ -301,7 +298,7 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                 .changes_after(kind, self.reported, CHANGES);
             let (changes, until) = match some {
                 Ok(changes) => changes,
-                Err(ApiError::Expired(_)) => return self.report_all(assignments).await,
+                Err(ApiError::Expired(_)) => return self.report_all(answered).await,
                 Err(error) => return Err(error.into()),
             };
             if until == self.reported {
@@ -312,9 +309,9 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
                 let report = report(self.name, &change.object);
                 match report {
                     Some(report) if change.change == ChangeKind::Deleted => {
-                        self.send_report(gone(report), assignments).await?;
+                        self.send_report(gone(report), answered).await?;
                     }
-                    Some(report) => self.send_report(report, assignments).await?,
+                    Some(report) => self.send_report(report, answered).await?,
                     None => {}
                 }
             }
@@ -324,10 +321,10 @@ impl<'a, O: GuestRegistry, N: NodeView, A: Assignments> Session<'a, O, N, A> {
     async fn send_report(
         &mut self,
         mut report: Report,
-        assignments: &AnsweredAssignments,
+        answered: &AnsweredAssignments,
     ) -> Result<(), SessionError> {
         let name = (report.namespace.clone(), report.name.clone());
-        report.unlisted = self.whole && !report.gone && !assignments.lists(&name);
+        report.unlisted = self.whole && !report.gone && !answered.lists(&name);
         self.send(RequestBody::Report(report)).await
     }
 

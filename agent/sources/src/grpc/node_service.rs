@@ -150,7 +150,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
         );
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
         let after = pages::Token::parse(&request.r#continue)?;
-        call.check_available()?;
+        call.check_budget()?;
         let listed = self.services.objects.list(parse_kind(filter.kind.kind)?)?;
         let version = listed.version;
         let items = listed.items.into_iter();
@@ -179,7 +179,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
             request.field_selector.as_str(),
         );
         let filter = filter(&request.kind, request.namespace, selectors, &permit)?;
-        call.check_available()?;
+        call.check_budget()?;
         let (out, responses) = mpsc::channel(STREAM_BACKLOG);
         let watch = Watch::new(NodeFeed(self.services.objects.clone()), filter, call, out);
         tokio::spawn(watch.run(request.resource_version));

@@ -49,7 +49,7 @@ struct FileState {
 #[derive(Debug, Default)]
 struct DesiredObjects {
     vmis: Vec<DesiredVmi>,
-    others: Vec<DesiredObject>,
+    others: Vec<OtherObject>,
 }
 
 /// Something to report to the operator about a file.
@@ -178,9 +178,9 @@ impl Directory {
     }
 
     /// Every other object that is asked for, and those asked for twice: which, by which file, and what to say.
-    pub(crate) fn others(&self) -> (BTreeMap<ObjectId, DesiredObject>, Vec<OtherComplaint>) {
+    pub(crate) fn others(&self) -> (BTreeMap<ObjectId, OtherObject>, Vec<OtherComplaint>) {
         let (mut desired_objects, mut complaints) =
-            (BTreeMap::<ObjectId, DesiredObject>::new(), Vec::new());
+            (BTreeMap::<ObjectId, OtherObject>::new(), Vec::new());
         let files = self.files.values();
         let asked = files.filter_map(|state| state.desired_objects.as_ref());
         for desired in asked.flat_map(|desired_objects| &desired_objects.others) {
@@ -333,7 +333,7 @@ fn desired_object(
     kinds: &Kinds,
     file: &str,
     value: serde_json::Value,
-) -> Result<DesiredObject, String> {
+) -> Result<OtherObject, String> {
     let (kind, mut object) = kinds.read(value).map_err(|error| error.to_string())?;
     if !matches!(kind.writer, Writer::Objects(_)) {
         let text = format!("a {} is written by the agent alone", kind.kind);
@@ -347,7 +347,7 @@ fn desired_object(
         metadata.namespace = String::from("default");
     }
     metadata.generate_name.clear();
-    Ok(DesiredObject {
+    Ok(OtherObject {
         file: file.to_owned(),
         object,
     })
@@ -390,7 +390,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// An object that a file asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DesiredObject {
+pub(crate) struct OtherObject {
     /// Name of the file.
     pub(crate) file: String,
     /// The object as the file has it.

@@ -6,7 +6,7 @@ use agent_domain::Owner;
 use agent_objects::{Kinds, ObjectId};
 use tracing::{info, warn};
 
-use super::directory::{DesiredObject, Directory};
+use super::directory::{Directory, OtherObject};
 use super::reconcile::REASON;
 use super::swept::Swept;
 use crate::error::ApiError;
@@ -20,7 +20,7 @@ pub(super) const MANAGER: &str = "kvmlet-manifests";
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     /// As it was applied, or refused for good. In memory alone: a digest of a Secret would tell guesses apart.
-    settled: BTreeMap<ObjectId, DesiredObject>,
+    settled: BTreeMap<ObjectId, OtherObject>,
     /// Texts that were logged already.
     said: BTreeSet<String>,
     /// What was looked through for objects whose file is gone.
@@ -59,7 +59,7 @@ impl Others {
         &mut self,
         objects: &impl ObjectRegistry,
         id: &ObjectId,
-        desired: &DesiredObject,
+        desired: &OtherObject,
     ) -> bool {
         let present = match objects.get_object(id) {
             Ok(present) => Some(present),
@@ -135,8 +135,8 @@ impl Others {
 /// Objects that are made together with copies of others come after those, which they are judged with.
 fn in_order<'a>(
     kinds: &Kinds,
-    desired_objects: &'a BTreeMap<ObjectId, DesiredObject>,
-) -> impl Iterator<Item = (&'a ObjectId, &'a DesiredObject)> {
+    desired_objects: &'a BTreeMap<ObjectId, OtherObject>,
+) -> impl Iterator<Item = (&'a ObjectId, &'a OtherObject)> {
     let is_last = |id: &ObjectId| {
         kinds
             .find(&id.kind)
@@ -163,7 +163,7 @@ mod tests {
                 namespace: String::from("default"),
                 name: String::from("web"),
             };
-            let desired = DesiredObject {
+            let desired = OtherObject {
                 file: String::from("a.yaml"),
                 object: agent_objects::Object::default(),
             };

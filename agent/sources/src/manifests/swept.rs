@@ -10,7 +10,7 @@ use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
 use proto_node::meta::ObjectMeta;
 use tracing::{info, warn};
 
-use super::directory::{DesiredObject, Directory};
+use super::directory::{Directory, OtherObject};
 use super::reconcile::directory;
 use crate::error::ApiError;
 use crate::objects::{Forms, ObjectDelete, ObjectRegistry, WriteBy};
@@ -33,7 +33,7 @@ impl Swept {
         &mut self,
         objects: &impl ObjectRegistry,
         files: &Directory,
-        desired_objects: &BTreeMap<ObjectId, DesiredObject>,
+        desired_objects: &BTreeMap<ObjectId, OtherObject>,
     ) -> bool {
         if self.revision != files.revision() {
             self.kinds.clear();

@@ -284,7 +284,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
             let after = Token::parse(&asked.r#continue)?;
-            call.check_available()?;
+            call.check_budget()?;
             let place = (filter.kind.kind, filter.namespace());
             let mut page = PageOfObjects {
                 pager: Pager::new(asked.limit, after),
@@ -316,7 +316,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ObjectService for ObjectCal
             let asked = request.into_inner();
             let selectors = (asked.label_selector.as_str(), asked.field_selector.as_str());
             let filter = self.filter(&permit, (&asked.kind, asked.namespace), selectors)?;
-            call.check_available()?;
+            call.check_budget()?;
             let (out, responses) = mpsc::channel(WATCH_BACKLOG);
             let forms = Forms::of(encoding(asked.encoding)?, filter.has_fields());
             let feed = ObjectFeed(self.objects.clone(), forms);

@@ -9,17 +9,17 @@ use super::made::Parts;
 use crate::acpi::DescribedPci;
 use crate::build::error::BuildError;
 use crate::chain::chain;
+use crate::change_limiter::ChangeLimiter;
 use crate::config::{BootSource, MachineConfig};
 use crate::events::GuestEvents;
 use crate::firmware::order::BootOrder;
 use crate::firmware::{self, Plan, Platform};
 use crate::guest_event::GuestEvent;
-use crate::pace::Pace;
 use crate::pci::hooks::{BindKick, Unbind};
 use crate::pci::{self, PciBus, PlacedFunction, ShowPage, Shown};
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::{Snapshot, kvm_error};
-use crate::{boot, firmware_tables};
+use crate::{boot, direct_boot_tables};
 
 /// Tables, kernel, initrd and command line into RAM; nothing for firmware, which does that itself.
 pub(super) fn load(
@@ -32,7 +32,7 @@ pub(super) fn load(
     let BootSource::Kernel(kernel) = &config.boot else {
         return Ok(None);
     };
-    let firmware = firmware_tables::write(ram, config, cpu, layout, pci)?;
+    let firmware = direct_boot_tables::write(ram, config, cpu, layout, pci)?;
     Ok(Some(boot::load(ram, layout, kernel, firmware)?))
 }
 
@@ -118,9 +118,9 @@ fn bind_kick(vm: Arc<Vm>) -> BindKick {
 /// Shows configuration space by overlays, of which a machine without firmware has no others. A guest that
 /// has functions come and go by their bridges is held back.
 fn show_page(vm: Arc<Vm>, memory: Arc<RomMemory>, events: GuestEvents) -> ShowPage {
-    let pace = Pace::default();
+    let limiter = ChangeLimiter::default();
     Box::new(move |page, offset| {
-        pace.wait(1);
+        limiter.wait(1);
         let bytes = pci::PAGE_BYTES as u64;
         let overlay = |offset: u64| Overlay {
             range: Window {

@@ -7,10 +7,10 @@ use vmm_devices::{Payload, StateError};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
+use crate::change_limiter::ChangeLimiter;
 use crate::durable::{DurableStore, Variables};
 use crate::events::GuestEvents;
 use crate::guest_event::GuestEvent;
-use crate::pace::Pace;
 
 /// Flash memory at an address.
 pub(super) struct PlacedFlash {
@@ -20,7 +20,7 @@ pub(super) struct PlacedFlash {
     range: Window,
     vm: Arc<Vm>,
     slot: u16,
-    pace: Arc<Pace>,
+    limiter: Arc<ChangeLimiter>,
 }
 
 impl PlacedFlash {
@@ -29,7 +29,7 @@ impl PlacedFlash {
         flash: Flash,
         range: Window,
         (vm, slot): (Arc<Vm>, u16),
-        pace: Arc<Pace>,
+        limiter: Arc<ChangeLimiter>,
         events: GuestEvents,
     ) -> Self {
         Self {
@@ -39,7 +39,7 @@ impl PlacedFlash {
             range,
             vm,
             slot,
-            pace,
+            limiter,
         }
     }
 
@@ -101,7 +101,7 @@ impl PlacedFlash {
             if is_array == was_array {
                 return Ok(());
             }
-            self.pace.wait(1);
+            self.limiter.wait(1);
             self.show(is_array)
         }))
     }

@@ -18,6 +18,7 @@ use super::{cmos, image};
 use crate::acpi::DescribedPci;
 use crate::build::error::BuildError;
 use crate::chain::chain;
+use crate::change_limiter::ChangeLimiter;
 use crate::durable::Variables;
 use crate::events::GuestEvents;
 use crate::firmware::config::{DebugLog, FirmwareConfig};
@@ -26,7 +27,6 @@ use crate::firmware::error::FirmwareError;
 use crate::firmware::shadow::Shadow;
 use crate::guest_event::GuestEvent;
 use crate::legacy::{A20_PORT, APM_PORT, APM_PORTS, Apm, ClockMemory, FastA20};
-use crate::pace::Pace;
 use crate::pci::address::PciAddress;
 use crate::pci::{Bridges, HostBridge, LpcBridge, Moves};
 use crate::shared_device::SharedDevice;
@@ -81,12 +81,12 @@ impl Platform {
         } = plan;
         let image = image::read(&config.code)?;
         show_image(vm, &image)?;
-        let pace = Arc::new(Pace::default());
+        let limiter = Arc::new(ChangeLimiter::default());
         let flash = place_flash(
             config,
             vm,
             image.bytes() as u64,
-            (Arc::clone(&pace), events),
+            (Arc::clone(&limiter), events),
         )?;
         let decode = Arc::new(Decode::power_on());
         let source = TableSource {
@@ -101,7 +101,7 @@ impl Platform {
         let items = items::items(config, machine, &source)?;
         let fw_cfg = FwCfg::new(items, Arc::new(vm.ram().clone()));
         Ok(Self {
-            shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image), pace)?),
+            shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image), limiter)?),
             decode,
             image,
             flash,
@@ -271,7 +271,7 @@ fn place_flash(
     config: &FirmwareConfig,
     vm: &Arc<Vm>,
     image_bytes: u64,
-    (pace, events): (Arc<Pace>, &GuestEvents),
+    (limiter, events): (Arc<ChangeLimiter>, &GuestEvents),
 ) -> Result<Option<PlacedFlash>, BuildError> {
     let Some(file) = &config.variables else {
         return Ok(None);
@@ -285,7 +285,7 @@ fn place_flash(
         flash,
         range,
         (Arc::clone(vm), FLASH_SLOT),
-        pace,
+        limiter,
         events.clone(),
     );
     flash.follow()?;

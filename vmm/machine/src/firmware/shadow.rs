@@ -11,7 +11,7 @@ use vm_memory::{Bytes, GuestAddress};
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
 use vmm_memory::{RomMemory, Window};
 
-use crate::pace::Pace;
+use crate::change_limiter::ChangeLimiter;
 
 /// Number of registers.
 pub(crate) const REGISTERS: usize = 7;
@@ -50,7 +50,7 @@ pub(crate) struct Shadow {
     vm: Arc<Vm>,
     firmware: Arc<RomMemory>,
     registers: Mutex<[u8; REGISTERS]>,
-    pace: Arc<Pace>,
+    limiter: Arc<ChangeLimiter>,
 }
 
 impl Shadow {
@@ -61,13 +61,13 @@ impl Shadow {
     pub(super) fn new(
         vm: Arc<Vm>,
         firmware: Arc<RomMemory>,
-        pace: Arc<Pace>,
+        limiter: Arc<ChangeLimiter>,
     ) -> Result<Self, KvmError> {
         let shadow = Self {
             vm,
             firmware,
             registers: Mutex::new([0; REGISTERS]),
-            pace,
+            limiter,
         };
         for segment in 0..SEGMENTS {
             shadow.show(segment, attributes(&[0; REGISTERS], segment))?;
@@ -89,7 +89,7 @@ impl Shadow {
     pub(crate) fn set(&self, registers: [u8; REGISTERS]) -> Result<(), KvmError> {
         let changed = changed(&self.lock(), &registers);
         // Only one writes to registers at a time; reads of memory do not wait.
-        self.pace.wait(changed.len() as u64);
+        self.limiter.wait(changed.len() as u64);
         let mut current = self.lock();
         for segment in changed {
             self.show(segment, attributes(&registers, segment))?;

@@ -32,7 +32,7 @@ impl Owner {
                 self.flow_after(gone_on)
             }
             Err(BuildError::Quiesce { address, .. }) => {
-                self.rest_due = Some(Instant::now() + RETRY_INTERVAL);
+                self.quiesce_due = Some(Instant::now() + RETRY_INTERVAL);
                 self.pause_for_device(address);
                 Flow::Continue
             }
@@ -41,7 +41,7 @@ impl Owner {
     }
 
     fn resume_when_quiesced(&mut self) -> Result<(), BuildError> {
-        self.rest_due = None;
+        self.quiesce_due = None;
         match self.board.read().pause_reason {
             Some(PauseReason::DeviceBusy { .. }) => self.resume(),
             _ => self.run_if_it_may(),
@@ -70,9 +70,9 @@ impl Owner {
 
     /// Has a guest that somebody resumes be at rest before it goes on.
     pub(super) fn quiesce_before_resume(&mut self) -> Result<(), BuildError> {
-        if self.rest_due.is_some() {
+        if self.quiesce_due.is_some() {
             self.machine.hold()?;
-            self.rest_due = None;
+            self.quiesce_due = None;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Owner {
     /// device may get some of it yet.
     fn expect_held(&self, request: &'static str) -> Result<(), RequestError> {
         let state = self.board.read().state;
-        let is_waiting = self.restart.is_some() || self.rest_due.is_some();
+        let is_waiting = self.restart.is_some() || self.quiesce_due.is_some();
         if state == MachineState::Paused && !is_waiting {
             return Ok(());
         }

@@ -16,7 +16,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl Owner {
     /// Resets on request. If a device does not come to rest, the caller gets the error and the guest goes on.
     pub(super) fn on_reset_request(&mut self, ticket: u64) -> Flow {
-        if let Err(error) = self.pause_or_resume() {
+        if let Err(error) = self.hold_or_resume() {
             self.observer
                 .answered(ticket, Err(RequestError::Host(error)));
             return Flow::Continue;

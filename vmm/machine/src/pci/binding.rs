@@ -12,26 +12,26 @@ use vmm_devices::{MsiBinding, MsiError, MsiMessage};
 use vmm_kvm::{GsiPool, InterruptRouter, KvmError};
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
-use crate::pace::Pace;
+use crate::change_limiter::ChangeLimiter;
 use crate::route_failures::RouteFailures;
 
-/// Vectors whose changes have to keep a pace, which all functions of a machine share, as they do the count
+/// Vectors whose changes are held to a limit, which all functions of a machine share, as they do the count
 /// of those that fail.
 pub(crate) struct PacedBinding {
     inner: Arc<dyn MsiBinding>,
-    pace: Arc<Pace>,
+    limiter: Arc<ChangeLimiter>,
     failures: RouteFailures,
 }
 
 impl PacedBinding {
     pub(crate) fn new(
         inner: Arc<dyn MsiBinding>,
-        pace: Arc<Pace>,
+        limiter: Arc<ChangeLimiter>,
         failures: RouteFailures,
     ) -> Self {
         Self {
             inner,
-            pace,
+            limiter,
             failures,
         }
     }
@@ -43,12 +43,12 @@ impl MsiBinding for PacedBinding {
     }
 
     fn route(&self, vector: u16, message: MsiMessage) -> Result<(), MsiError> {
-        self.pace.wait(1);
+        self.limiter.wait(1);
         self.failures.note(self.inner.route(vector, message))
     }
 
     fn unroute(&self, vector: u16) -> Result<(), MsiError> {
-        self.pace.wait(1);
+        self.limiter.wait(1);
         self.failures.note(self.inner.unroute(vector))
     }
 }
@@ -216,10 +216,10 @@ mod tests {
     #[test]
     fn vectors_that_the_host_refuses_are_counted_over_all_functions() {
         let failures = RouteFailures::default();
-        let pace = Arc::new(Pace::default());
+        let limiter = Arc::new(ChangeLimiter::default());
         for _ in 0..2 {
             let binding =
-                PacedBinding::new(Arc::new(Refusing), Arc::clone(&pace), failures.clone());
+                PacedBinding::new(Arc::new(Refusing), Arc::clone(&limiter), failures.clone());
             let message = MsiMessage {
                 address: 0xfee0_0000,
                 data: 0,
@@ -233,14 +233,15 @@ mod tests {
     #[test]
     fn vectors_that_change_all_the_time_wait_and_none_is_lost() {
         let counted = Arc::new(Counted::default());
-        let pace = Arc::new(Pace::new(RateLimit {
+        let limiter = Arc::new(ChangeLimiter::new(RateLimit {
             per_second: 1000,
             burst: 10,
         }));
-        let one =
-            |pace| PacedBinding::new(Arc::clone(&counted) as _, pace, RouteFailures::default());
-        // The pace is the machine's, not the function's.
-        let functions = [one(Arc::clone(&pace)), one(pace)];
+        let one = |limiter| {
+            PacedBinding::new(Arc::clone(&counted) as _, limiter, RouteFailures::default())
+        };
+        // The limiter is the machine's, not the function's.
+        let functions = [one(Arc::clone(&limiter)), one(limiter)];
         let begun = Instant::now();
         for data in 0..30 {
             for function in &functions {

@@ -8,7 +8,7 @@ use proto_node::vmi::{
 
 use super::text::fill_text;
 use crate::admit::network::{MAX_NETWORKS, wants_default};
-use crate::admit::occasion::Occasion;
+use crate::admit::purpose::AdmissionPurpose;
 use crate::derive::mac_address;
 
 /// The name of the pod network and of its interface when nobody gives one.
@@ -18,8 +18,12 @@ const MODEL: &str = "virtio";
 
 /// Attaches the guest to the pod network where it names no network, and fills in models and addresses. Longer lists are
 /// refused unread.
-pub(super) fn fill(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion: Occasion<'_>) {
-    let wants_default = wants_default(spec, occasion);
+pub(super) fn fill(
+    spec: &mut VirtualMachineInstanceSpec,
+    seed: &str,
+    purpose: AdmissionPurpose<'_>,
+) {
+    let wants_default = wants_default(spec, purpose);
     let domain = spec.domain.as_mut();
     let Some(devices) = domain.and_then(|domain| domain.devices.as_mut()) else {
         return;
@@ -27,7 +31,7 @@ pub(super) fn fill(spec: &mut VirtualMachineInstanceSpec, seed: &str, occasion: 
     if spec.networks.len().max(devices.interfaces.len()) > MAX_NETWORKS {
         return;
     }
-    let caps = occasion.caps();
+    let caps = purpose.caps();
     // A node without a pod network gives none: whether the guest can do without is judged.
     if wants_default && caps.is_none_or(|caps| caps.pod_network.is_some()) {
         attach(devices, &mut spec.networks);

@@ -10,7 +10,7 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use super::*;
 use crate::admit::defaults::default_vmi;
-use crate::admit::occasion::Occasion;
+use crate::admit::purpose::AdmissionPurpose;
 use crate::{Lack, MissingFirmware, NodeCaps, PathRules};
 
 /// A node that has little, so that judges have something to say.
@@ -39,9 +39,9 @@ fn caps() -> NodeCaps {
 fn asked(
     order: &[usize],
     spec: &VirtualMachineInstanceSpec,
-    occasion: Occasion<'_>,
+    purpose: AdmissionPurpose<'_>,
 ) -> ([Vec<String>; 4], Parts) {
-    let mut review = Review::new(occasion);
+    let mut review = Review::new(purpose);
     let mut parts = Parts::default();
     for index in order {
         JUDGES[*index].ask(spec, &mut review, &mut parts);
@@ -72,11 +72,11 @@ proptest! {
         let caps = caps();
         let in_order: Vec<usize> = (0..JUDGES.len()).collect();
         let object = from_json::<VirtualMachineInstance>(changed(manifest, changes));
-        for occasion in [Occasion::New(&caps), Occasion::NewAnywhere, Occasion::Stored] {
+        for purpose in [AdmissionPurpose::New(&caps), AdmissionPurpose::NewAnywhere, AdmissionPurpose::Stored] {
             let Ok(object) = object.clone() else { continue };
-            let defaulted = default_vmi(object, occasion);
+            let defaulted = default_vmi(object, purpose);
             if let Some(spec) = &defaulted.object().spec {
-                prop_assert_eq!(asked(&in_order, spec, occasion), asked(&order, spec, occasion));
+                prop_assert_eq!(asked(&in_order, spec, purpose), asked(&order, spec, purpose));
             }
         }
     }

@@ -6,7 +6,7 @@ use proto_node::vmi::{
     Devices, Interface as WireInterface, Network, PodNetwork, VirtualMachineInstanceSpec,
 };
 
-use super::super::occasion::Occasion;
+use super::super::purpose::AdmissionPurpose;
 use super::super::review::Review;
 use super::{dhcp, ports};
 use crate::error::{Bound, FieldError, Rule};
@@ -25,7 +25,7 @@ pub(super) struct PodNetworks {
 /// Whether a VMI is new and names neither networks nor interfaces: it gets the pod network, unless it does not want it.
 pub(in crate::admit) fn wants_default(
     spec: &VirtualMachineInstanceSpec,
-    occasion: Occasion<'_>,
+    purpose: AdmissionPurpose<'_>,
 ) -> bool {
     let devices = spec
         .domain
@@ -36,7 +36,7 @@ pub(in crate::admit) fn wants_default(
             && spec.networks.is_empty()
             && devices.autoattach_pod_interface != Some(false)
     };
-    occasion.is_new() && devices.is_some_and(says_nothing)
+    purpose.is_new() && devices.is_some_and(says_nothing)
 }
 
 /// A VMI that would have the pod network and has not got it: the node has none. Who insists is refused, who says nothing gets
@@ -44,7 +44,7 @@ pub(in crate::admit) fn wants_default(
 pub(super) fn check_default(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) {
     let Some(caps) = review
         .caps()
-        .filter(|_| lacks_default(spec, review.occasion))
+        .filter(|_| lacks_default(spec, review.purpose))
     else {
         return;
     };
@@ -67,10 +67,10 @@ pub(super) fn check_default(spec: &VirtualMachineInstanceSpec, review: &mut Revi
 /// Whether the VMI would have the pod network, which the node has not.
 pub(in crate::admit) fn lacks_default(
     spec: &VirtualMachineInstanceSpec,
-    occasion: Occasion<'_>,
+    purpose: AdmissionPurpose<'_>,
 ) -> bool {
-    let caps = occasion.caps();
-    wants_default(spec, occasion) && caps.is_some_and(|caps| caps.pod_network.is_none())
+    let caps = purpose.caps();
+    wants_default(spec, purpose) && caps.is_some_and(|caps| caps.pod_network.is_none())
 }
 
 fn switched_off(path: &str, node: &str) -> FieldError {

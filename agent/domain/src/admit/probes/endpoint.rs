@@ -21,7 +21,7 @@ pub(super) fn admit(
     let interfaces = devices.map_or(&[][..], |devices| &devices.interfaces);
     if interfaces.is_empty() {
         let message = format!("{path} is only allowed if the Pod Network is attached");
-        let bound = if lacks_default(spec, review.occasion) {
+        let bound = if lacks_default(spec, review.purpose) {
             Bound::Node
         } else {
             Bound::Api

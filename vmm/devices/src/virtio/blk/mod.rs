@@ -264,7 +264,7 @@ impl VirtioDevice for BlkDevice {
 
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
         let deadline = Instant::now() + QUIESCE_PATIENCE;
-        let settled = (self.active.as_mut()).map(|it| it.settle_down(&mut self.disk, deadline));
+        let settled = (self.active.as_mut()).map(|it| it.drain_in_flight(&mut self.disk, deadline));
         if !matches!(settled, Some(Ok(()))) {
             // Nobody can be answered: the driver has reset the disk before the host was done, or broke
             // its rings, which sets `DEVICE_NEEDS_RESET` at the next event.

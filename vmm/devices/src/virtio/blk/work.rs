@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use self::adaptive_poll::AdaptivePoll;
 use self::left_over::PartialTransfer;
-use self::unmarked::Unmarked;
+use self::unmarked::UnmarkedWrites;
 use super::disk::Disk;
 use super::engine::Begun;
 use super::failure::Failure;
@@ -50,7 +50,7 @@ pub(super) struct Active {
     unsynced: Vec<usize>,
     /// Places of requests that the sync under way is for.
     syncing: Vec<usize>,
-    unmarked: Unmarked,
+    unmarked: UnmarkedWrites,
     /// Requests that were held when the disk was saved.
     restored: Vec<HeldChain>,
     /// Queues that may have requests for which no kick comes.
@@ -82,7 +82,7 @@ impl Active {
             left_over: Vec::new(),
             unsynced: Vec::new(),
             syncing: Vec::new(),
-            unmarked: Unmarked::default(),
+            unmarked: UnmarkedWrites::default(),
             restored,
         }
     }
@@ -265,7 +265,7 @@ impl Active {
     /// Waits for what is in flight, at most until `deadline`, and answers it. Requests that are held
     /// are not in flight. What the ring leaves over is taken up when the disk is resumed: the calling
     /// thread owns the machine, and its filter forbids what serving a disk may take.
-    pub(super) fn settle_down(
+    pub(super) fn drain_in_flight(
         &mut self,
         disk: &mut Disk,
         deadline: Instant,

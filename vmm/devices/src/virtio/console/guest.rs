@@ -96,7 +96,7 @@ impl GuestSide {
 
     /// The driver wants to hear of the port.
     pub(super) fn announce(&mut self) {
-        self.queue(PendingMessage::Add);
+        self.mark_pending(PendingMessage::Add);
     }
 
     /// The driver has made the port, or could not.
@@ -116,7 +116,7 @@ impl GuestSide {
         ];
         for (message, wanted) in messages {
             if wanted {
-                self.queue(message);
+                self.mark_pending(message);
             }
         }
     }
@@ -124,7 +124,7 @@ impl GuestSide {
     /// The host's side was opened.
     pub(super) fn on_host_open(&mut self) {
         if self.is_ready {
-            self.queue(PendingMessage::Open);
+            self.mark_pending(PendingMessage::Open);
         }
     }
 
@@ -133,14 +133,14 @@ impl GuestSide {
         // A driver that has not heard of the peer need not hear of its end either.
         self.pending &= !(PendingMessage::Open as u32);
         if self.sent_open {
-            self.queue(PendingMessage::Close);
+            self.mark_pending(PendingMessage::Close);
         }
     }
 
     /// The console's size changed.
     pub(super) fn on_resize(&mut self) {
         if self.is_ready {
-            self.queue(PendingMessage::Resize);
+            self.mark_pending(PendingMessage::Resize);
         }
     }
 
@@ -186,7 +186,7 @@ impl GuestSide {
             .find(|message| self.pending & *message as u32 != 0)
     }
 
-    fn queue(&mut self, message: PendingMessage) {
+    fn mark_pending(&mut self, message: PendingMessage) {
         self.pending |= message as u32;
     }
 }

@@ -7,14 +7,14 @@ use super::super::request::{Extent, Request};
 /// Writes whose blocks are marked when they have ended, and requests that wait for that: one that covers such a block in
 /// part would copy the block's rest from the base over what the ring has written.
 #[derive(Debug, Default)]
-pub(super) struct Unmarked {
+pub(super) struct UnmarkedWrites {
     /// Place and extent of each.
     writes: Vec<(usize, Extent)>,
     /// Places of requests that wait.
     pub(super) waiting: Vec<usize>,
 }
 
-impl Unmarked {
+impl UnmarkedWrites {
     /// The ring has a write.
     pub(super) fn add(&mut self, place: usize, extent: Extent) {
         self.writes.push((place, extent));

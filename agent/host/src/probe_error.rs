@@ -2,9 +2,9 @@
 
 /// Why there is no good answer.
 #[derive(Debug)]
-pub(crate) enum Unasked {
+pub(crate) enum ProbeError {
     /// It is the guest's doing.
-    Bad(String),
+    Guest(String),
     /// The node cannot ask.
-    Here(String),
+    Node(String),
 }

@@ -21,18 +21,18 @@ const ROUTES: RateLimit = RateLimit {
 };
 
 /// Holds back who makes too many changes.
-pub(crate) struct Pace {
+pub(crate) struct ChangeLimiter {
     started: Instant,
     bucket: Mutex<Option<TokenBucket>>,
 }
 
-impl Default for Pace {
+impl Default for ChangeLimiter {
     fn default() -> Self {
         Self::new(LIMIT)
     }
 }
 
-impl Pace {
+impl ChangeLimiter {
     /// Of routes of interrupts.
     pub(crate) fn of_routes() -> Self {
         Self::new(ROUTES)
@@ -75,15 +75,15 @@ mod tests {
 
     #[test]
     fn what_firmware_needs_is_at_once_and_a_storm_waits() {
-        let pace = Pace::new(RateLimit {
+        let limiter = ChangeLimiter::new(RateLimit {
             per_second: 1000,
             burst: 100,
         });
-        assert_eq!(pace.take(99), None);
-        assert_eq!(pace.take(50), None);
-        let left = pace.take(1).unwrap();
+        assert_eq!(limiter.take(99), None);
+        assert_eq!(limiter.take(50), None);
+        let left = limiter.take(1).unwrap();
         assert!(left > Duration::from_millis(20), "{left:?}");
-        pace.wait(1);
-        assert!(pace.started.elapsed() >= Duration::from_millis(20));
+        limiter.wait(1);
+        assert!(limiter.started.elapsed() >= Duration::from_millis(20));
     }
 }

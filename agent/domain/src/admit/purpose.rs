@@ -7,7 +7,7 @@ pub(super) const ARCHITECTURE: &str = "amd64";
 
 /// For what an object is admitted: what holds beside the object itself.
 #[derive(Clone, Copy, Debug)]
-pub enum Occasion<'a> {
+pub enum AdmissionPurpose<'a> {
     /// It is new on a node.
     New(&'a NodeCaps),
     /// It is new, and there is no node to ask: it is judged for one that has all that this release can use.
@@ -16,7 +16,7 @@ pub enum Occasion<'a> {
     Stored,
 }
 
-impl<'a> Occasion<'a> {
+impl<'a> AdmissionPurpose<'a> {
     /// It is new: on a node, if there is one to ask.
     pub(super) fn creation(caps: Option<&'a NodeCaps>) -> Self {
         caps.map_or(Self::NewAnywhere, Self::New)
