@@ -10,8 +10,17 @@ use proto_node::controlplane::{
 };
 use serde::{Deserialize, Serialize};
 
-/// On top of a lease, before its VMI is placed anew: clocks that drift, a guest that has to be killed.
+/// On top of a lease, before its VMI is placed anew: clocks that drift, guests that have to be killed.
 const MARGIN_MS: u64 = 10_000;
+
+/// How many guests a node ends at once, and how long they may keep the next ones waiting.
+const ENDS_AT_ONCE: u64 = 32;
+const TURN_MS: u64 = 10_000;
+
+/// The margin of a node with so many guests, whose leases may be over at the same moment.
+fn margin_ms(guests: usize) -> u64 {
+    MARGIN_MS + TURN_MS * ((guests as u64).saturating_sub(1) / ENDS_AT_ONCE)
+}
 
 /// Messages to send, each with the name of its node.
 pub type Orders = Vec<(String, Body)>;
@@ -176,7 +185,9 @@ impl SchedulerState {
             let placement = vmi.placement.as_ref()?;
             let node = self.nodes.get(&placement.node)?;
             let (seconds, grace) = vmi.stop_after?;
-            let span = (u64::from(seconds) + u64::from(grace)) * 1100 + MARGIN_MS;
+            let guests = self.vmis.values().filter_map(|vmi| vmi.placement.as_ref());
+            let guests = guests.filter(|it| it.node == placement.node).count();
+            let span = (u64::from(seconds) + u64::from(grace)) * 1100 + margin_ms(guests);
             let is_over = !node.connected && now_ms > node.answered_at_ms + span;
             is_over.then_some(placement.token)
         };

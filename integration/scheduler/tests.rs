@@ -147,6 +147,15 @@ fn a_lease_with_stop_proves_the_end_once_it_is_over_on_the_node_and_not_before()
     assert_eq!(place_of(&state), Some(("b", 2)));
 }
 
+#[test]
+fn many_guests_of_a_node_have_the_time_that_it_takes_to_end_them_a_few_at_a_time() {
+    let guests = [1, 32, 33, 64, 65, 1000];
+    assert_eq!(
+        guests.map(margin_ms),
+        [10_000, 10_000, 20_000, 20_000, 30_000, 320_000]
+    );
+}
+
 /// What a node says of a guest that it ended when it was drained.
 fn evicted(token: u64) -> Report {
     let mut report = report(token, "Succeeded");

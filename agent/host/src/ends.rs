@@ -31,6 +31,13 @@ const ENDS_AT_ONCE: usize = 32;
 /// How long a VMM that does not end keeps others waiting: its process may wait for a disk that does not answer.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
+/// How long it may take until so many VMMs have had their turn, beyond the time that one needs to end.
+#[must_use]
+pub fn longest_wait_for_turns(vmms: usize) -> Duration {
+    let before = vmms.saturating_sub(1) / ENDS_AT_ONCE;
+    LONGEST_TURN * u32::try_from(before).unwrap_or(u32::MAX)
+}
+
 /// The turns of all VMMs of this host. Clones are the same turns.
 #[derive(Debug, Clone)]
 pub(crate) struct EndTurns(Arc<Shared>);

@@ -62,6 +62,7 @@ pub use container_disks::{
 };
 pub use dialer::Dialer;
 pub use doctor::{Finding, Health, Patient, examine};
+pub use ends::longest_wait_for_turns;
 pub use facility::{
     ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore, Look,
     ReachError, Reached, ReachedPhase, VerbError, Wake,
