@@ -5,9 +5,9 @@ use prost::{Message, Name};
 use serde_json::Value as Json;
 
 use super::{DEEPEST, Raw, by_field, field_of, map_entries, part, parts, unfit, utf8, whole};
-use crate::decode::DecodeError;
+use crate::decode::{DecodeError, wire_of};
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, schema};
-use crate::tree::path_segment;
+use crate::tree::{MAX_DEPTH, path_segment};
 
 /// `apiVersion` and `kind` of an object on the wire: the first two fields of every kind's message.
 ///
@@ -28,14 +28,14 @@ pub fn type_on_wire(mut bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
 /// The same as [`Schema::check_fields`] of a message of generated code.
 ///
 /// # Errors
-/// The first field whose bytes are to be JSON, and are not.
+/// The first field whose bytes are to be JSON, and are not, or are of another form.
 pub fn check_message<M: Message + Name>(message: &M) -> Result<(), DecodeError> {
     schema().check_fields(&M::full_name(), &message.encode_to_vec())
 }
 
 impl Schema {
     /// Refuses a message on the wire with fields, at any depth, that it does not have here, and with bytes that are not JSON
-    /// where a field holds JSON.
+    /// where a field holds JSON, or not of the form that the field has.
     ///
     /// # Errors
     /// The first such field, and when the bytes are no message.
@@ -94,10 +94,54 @@ impl Schema {
             (FieldKind::Message(name), Raw::Bytes(bytes)) => {
                 self.check_within(self.message(name), bytes, (path, deep + 1))
             }
-            (FieldKind::Json(_), Raw::Bytes(bytes)) => check_json(bytes, path),
+            (FieldKind::Json(form), Raw::Bytes(bytes)) => {
+                self.check_json(form.as_deref(), bytes, (path, deep))
+            }
             _ => Ok(()),
         }
     }
+
+    /// What is not JSON would be stored, and shown, as a string. It has the form that it has in an object of JSON, and is no deeper
+    /// than that may be: whoever lists objects later reads each as a whole.
+    fn check_json(
+        &self,
+        form: Option<&str>,
+        bytes: &[u8],
+        (path, deep): (&str, usize),
+    ) -> Result<(), DecodeError> {
+        let failed = |message| DecodeError {
+            path: path.to_owned(),
+            message,
+        };
+        let value = serde_json::from_slice::<Json>(bytes).map_err(|error| {
+            failed(format!(
+                "its bytes are not JSON ({error}): send JSON text, in which a string has its quotes, or leave the field out"
+            ))
+        })?;
+        if deep + depth_of(&value) > MAX_DEPTH {
+            return Err(failed(format!("nested deeper than {MAX_DEPTH} levels")));
+        }
+        let Some(form) = form else { return Ok(()) };
+        let errors = wire_of(self, self.message(form), &value).err();
+        let Some(error) = errors.and_then(|errors| errors.into_iter().next()) else {
+            return Ok(());
+        };
+        let dot = if error.path.is_empty() { "" } else { "." };
+        Err(DecodeError {
+            path: format!("{path}{dot}{}", error.path),
+            message: error.message,
+        })
+    }
+}
+
+/// How many arrays and objects lie in each other.
+fn depth_of(value: &Json) -> usize {
+    let within = match value {
+        Json::Array(items) => items.iter().map(depth_of).max(),
+        Json::Object(members) => members.values().map(depth_of).max(),
+        _ => return 0,
+    };
+    1 + within.unwrap_or(0)
 }
 
 /// Refuses fields of a number that the message does not have.
@@ -112,18 +156,6 @@ fn check_numbers(form: &MessageSchema, mut bytes: &[u8], path: &str) -> Result<(
         }
     }
     Ok(())
-}
-
-/// What is not JSON would be stored, and shown, as a string. It is read as a whole, within the limits that hold for whoever
-/// reads it later.
-fn check_json(bytes: &[u8], path: &str) -> Result<(), DecodeError> {
-    let read = serde_json::from_slice::<Json>(bytes);
-    read.map(drop).map_err(|error| DecodeError {
-        path: path.to_owned(),
-        message: format!(
-            "its bytes are not JSON ({error}): send JSON text, in which a string has its quotes, or leave the field out"
-        ),
-    })
 }
 
 #[cfg(test)]
@@ -175,11 +207,39 @@ mod tests {
     }
 
     #[test]
+    fn json_of_another_form_is_refused_by_the_path_within_it() {
+        for (toleration, wanted) in [
+            ("42", "spec.tolerations[0]: "),
+            ("{\"opertor\": \"Exists\"}", "spec.tolerations[0]"),
+            ("{\"key\": 1e300}", "spec.tolerations[0].key: "),
+        ] {
+            let refused = check_message(&vmi(b"80", &[toleration.as_bytes()]));
+            let refused = refused.expect_err(toleration).to_string();
+            assert!(refused.starts_with(wanted), "{refused}");
+        }
+    }
+
+    #[test]
+    fn json_is_no_deeper_than_an_object_may_be() {
+        let nested = |levels| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        // The field lies in httpGet of livenessProbe of spec of the VMI.
+        let within = MAX_DEPTH - 4;
+        let checked = |levels| check_message(&vmi(nested(levels).as_bytes(), &[]));
+        assert_eq!(checked(within), Ok(()));
+        let refused = checked(within + 1).expect_err("is too deep").to_string();
+        let wanted = "spec.livenessProbe.httpGet.port: nested deeper than 48 levels";
+        assert_eq!(refused, wanted);
+    }
+
+    #[test]
     fn json_and_what_is_left_out_pass() {
         for (port, tolerations) in [
             ("", vec![]),
             ("80", vec!["{}"]),
-            (" \"http\" ", vec!["null", "{\"key\": 1e300}"]),
+            (
+                " \"http\" ",
+                vec!["{\"key\": \"a\", \"tolerationSeconds\": 30}"],
+            ),
         ] {
             let tolerations: Vec<&[u8]> =
                 tolerations.iter().map(|it: &&str| it.as_bytes()).collect();
