@@ -233,11 +233,13 @@ fn offered(lease: &Lease4, guest: &Guest, wanted: &[u8]) -> Vec<(u8, Vec<u8>)> {
     for (number, text) in &guest.private {
         all.push((*number, text.clone().into_bytes()));
     }
-    // The number is the site's to use: nobody who does not ask takes it for routes, and the VMI may have given it a text.
+    // The number is the site's to use: nobody who does not ask takes it for routes, and the VMI may have given it a text. Who knows
+    // the standard's own option has them by that.
     let is_free = all
         .iter()
         .all(|(number, _)| *number != options::MICROSOFT_ROUTES);
-    if is_free && wanted.contains(&options::MICROSOFT_ROUTES) {
+    let wants = |option| wanted.contains(&option);
+    if is_free && wants(options::MICROSOFT_ROUTES) && !wants(options::CLASSLESS_ROUTES) {
         all.push((options::MICROSOFT_ROUTES, routes));
     }
     // As long as the list is: what would not fit behind it comes before it.
