@@ -94,10 +94,11 @@ fn is_there(root: &Path, path: &str, sources: &Sources) -> bool {
     known.len() < components.len() && root.join(known.join("/")).exists()
 }
 
-/// `*`, or a word in capitals such as `TARGET`, perhaps with an extension.
+/// `*`, or a word in capitals such as `TARGET`, perhaps with an extension: but pages such as `README.md` are what they are.
 fn is_placeholder(component: &str) -> bool {
-    let name = component.split('.').next().unwrap_or_default();
-    let is_in_capitals = !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase());
+    let (name, extension) = component.split_once('.').unwrap_or((component, ""));
+    let is_in_capitals =
+        extension != "md" && !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase());
     is_in_capitals || component.contains('*')
 }
 
@@ -110,7 +111,7 @@ mod tests {
         let root = crate::workspace::root().expect("here");
         let sources = Sources::of(&root).expect("is read");
         let line = "`xtask/src/documented.rs::NAME`, documented/paths.rs, xtask/src/ and xtask/*/none, \
-                    proto/NAME.txt; `xtask/src/none.rs`, docs/none.md. no_such.rs vmm/none/NAME https://rustup.rs";
+                    proto/NAME.txt; `xtask/src/none.rs`, docs/none.md. no_such.rs vmm/none/NAME docs/README.md https://rustup.rs";
         let missing = named(line).filter(|name| !is_there(&root, name, &sources));
         let missing: Vec<&str> = missing.collect();
         let expected = [
@@ -118,6 +119,7 @@ mod tests {
             "docs/none.md",
             "no_such.rs",
             "vmm/none/NAME",
+            "docs/README.md",
         ];
         assert_eq!(missing, expected);
         let links = linked("[a](b.md#c) [d](#e) [f](https://g.h/i) `x`(y) [j](../k.md)");
