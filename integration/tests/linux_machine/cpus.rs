@@ -18,7 +18,7 @@ const HYPERV: &str = "--hyperv=relaxed,vapic,spinlocks=8191,vpindex,runtime,time
 /// Rows of the page: what Linux shows besides on the node's CPU, which is AMD's.
 const AMD: [&str; 2] = ["every guest", "a CPU by AMD"];
 const FAMILY_16: &str = "a CPU by AMD of family 16 or later";
-const FREQUENCY: &str = "a hypervisor that tells the TSC's frequency";
+const FREQUENCY: &str = "a hypervisor that reports the TSC's frequency";
 const SEVERAL: [&str; 2] = ["several vCPUs", "several vCPUs by AMD"];
 
 /// Models whose every feature the node's emulated CPU has: it has no XSAVE.
