@@ -144,12 +144,12 @@ impl Scheduler {
 
     async fn follow(
         &self,
-        mut message: Streaming<SessionRequest>,
+        mut requests: Streaming<SessionRequest>,
         out: &Out,
     ) -> Result<(), Status> {
-        let node = self.welcome(message.message().await?, out)?;
+        let node = self.welcome(requests.message().await?, out)?;
         let mut ended = Ok(());
-        while let (Ok(()), Ok(Some(request))) = (&ended, message.message().await) {
+        while let (Ok(()), Ok(Some(request))) = (&ended, requests.message().await) {
             ended = request
                 .body
                 .map_or(Ok(()), |body| self.receive(&node, body));
@@ -173,14 +173,14 @@ impl ControlPlaneService for Scheduler {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let (out, message) = unbounded_channel();
+        let (out, responses) = unbounded_channel();
         let scheduler = self.clone();
         tokio::spawn(async move {
             if let Err(status) = scheduler.follow(request.into_inner(), &out).await {
                 drop(out.send(Err(status)));
             }
         });
-        Ok(Response::new(UnboundedReceiverStream::new(message)))
+        Ok(Response::new(UnboundedReceiverStream::new(responses)))
     }
 }
 

@@ -185,10 +185,13 @@ impl SchedulerState {
             let placement = vmi.placement.as_ref()?;
             let node = self.nodes.get(&placement.node)?;
             let (seconds, grace) = vmi.stop_after?;
+            if node.connected {
+                return None;
+            }
             let guests = self.vmis.values().filter_map(|vmi| vmi.placement.as_ref());
             let guests = guests.filter(|it| it.node == placement.node).count();
             let span = (u64::from(seconds) + u64::from(grace)) * 1100 + margin_ms(guests);
-            let is_over = !node.connected && now_ms > node.answered_at_ms + span;
+            let is_over = now_ms > node.answered_at_ms + span;
             is_over.then_some(placement.token)
         };
         let over: Vec<u64> = self.vmis.values().filter_map(over).collect();
