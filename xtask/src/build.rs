@@ -47,7 +47,11 @@ pub fn testguest_target() -> anyhow::Result<PathBuf> {
     Ok(artifacts::directory()?.join("testguest-build"))
 }
 
-fn testguest(root: &Path) -> anyhow::Result<()> {
+/// Builds `testguest` beside the programs.
+///
+/// # Errors
+/// When the build fails.
+pub fn testguest(root: &Path) -> anyhow::Result<()> {
     let target = testguest_target()?;
     process::stream(
         cargo(&root.join(TESTGUEST))

@@ -4,11 +4,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use integration::process::{self, cargo};
-use integration::{artifacts, cache};
+use integration::{artifacts, cache, skip};
 
 use crate::progress::step;
 use crate::sbom;
@@ -42,6 +42,7 @@ pub struct PackageOptions {
 pub fn run(root: &Path, options: &PackageOptions) -> anyhow::Result<()> {
     let cargo_deb = step("cargo-deb", || cargo_deb(root))?;
     step("build", || build(root))?;
+    step("guest", || boot(root))?;
     let output = std::path::absolute(&options.output)?;
     step("package", || {
         make(root, &cargo_deb, "dist", options.revision, &output)
@@ -66,6 +67,48 @@ pub fn build(root: &Path) -> anyhow::Result<()> {
     build.args(["build", "--profile", "dist", "--bins"]);
     build.args(SHIPPED.iter().flat_map(|crate_name| ["-p", crate_name]));
     process::stream(&mut build)
+}
+
+/// What the test guest writes when all its tests have passed.
+const PASSED: &str = "TESTGUEST done passed=";
+const NONE_FAILED: &str = " failed=0 ";
+
+/// Boots a guest with the VMM as it is shipped. Its profile is the only one with link-time optimisation, which has broken it
+/// before, and the tests use another.
+///
+/// # Errors
+/// When the guest does not run, or fails one of its tests.
+pub fn boot(root: &Path) -> anyhow::Result<()> {
+    if let Some(reason) = skip::without_kvm() {
+        println!("    no guest is booted: {reason}");
+        return Ok(());
+    }
+    crate::build::only(root, &["vmm-front"])?;
+    crate::build::testguest(root)?;
+    let disk = tempfile::NamedTempFile::new_in(artifacts::directory()?)?;
+    disk.as_file().set_len(1 << 20)?;
+    let mut front = Command::new(artifacts::program("vmm-front")?);
+    front
+        .args(["run", "--vmm"])
+        .arg(built()?.join("kvmlet-vmm"));
+    front
+        .arg("--kernel")
+        .arg(artifacts::program("testguest")?)
+        .args(["--memory", "64M", "--cmdline", "tests=blk"])
+        .arg("--disk")
+        // With the VMM's own transfers, which ask the disk for its alignment.
+        .arg(format!("{},cache=none", disk.path().display()));
+    let ended = front.stdin(Stdio::null()).output()?;
+    let console = String::from_utf8_lossy(&ended.stdout);
+    let mut lines = console.lines();
+    let passed = lines.any(|line| line.starts_with(PASSED) && line.contains(NONE_FAILED));
+    ensure!(
+        ended.status.success() && passed,
+        "the VMM as it is shipped does not run a guest: {}\n{console}{}",
+        ended.status,
+        String::from_utf8_lossy(&ended.stderr)
+    );
+    Ok(())
 }
 
 /// The directory of the programs as they are shipped.

@@ -31,7 +31,9 @@ impl VcpuKick {
     /// Tells that the calling thread runs the vCPU from now on.
     pub fn enter_thread(&self) {
         // SAFETY: gettid has no preconditions.
-        let thread = unsafe { libc::gettid() };
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) };
+        // The kernel's ids are below 2^22.
+        let thread = i32::try_from(thread).unwrap_or_default();
         self.thread.store(thread, Ordering::SeqCst);
     }
 

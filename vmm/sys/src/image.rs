@@ -73,7 +73,8 @@ pub fn direct_alignment(image: &impl AsFd) -> io::Result<Alignment> {
     let mut facts: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the path is an empty string that ends with NUL, and the kernel writes one `statx`.
     let result = unsafe {
-        libc::statx(
+        libc::syscall(
+            libc::SYS_statx,
             image.as_fd().as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,

@@ -52,6 +52,7 @@ pub fn run(root: &Path, options: &AgentOptions, json: Option<PathBuf>) -> anyhow
     step("build", || crate::build::run(root))?;
     // Memory is that of the programs that users get: a third of the agent's is program text, which other profiles have more of.
     step("build of what is shipped", || package::build(root))?;
+    step("guest of what is shipped", || package::boot(root))?;
     let figures = step("guests", || measure(options))?;
     figure::print(&figures);
     match json {
