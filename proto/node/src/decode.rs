@@ -10,9 +10,9 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{Message, Name};
 use serde_json::Value;
 
-use crate::look::{Look, Tree};
 use crate::schema::{FieldKind, FieldSchema, MessageSchema, Schema, Shape, Width, schema};
 use crate::tree::{Node, path_segment};
+use crate::typed::{Tree, Typed};
 
 /// More errors than this in one object are not worth reading.
 const MAX_ERRORS: usize = 100;
@@ -228,13 +228,13 @@ impl Decoder<'_> {
         let message = format!(
             "{} in body must be of type {wanted}: {:?}",
             path.render(false),
-            tree.look().type_name()
+            tree.typed().type_name()
         );
         self.error(path, message);
     }
 
     fn message<T: Tree>(&mut self, schema: &MessageSchema, tree: &T, path: &Path<'_>) -> Vec<u8> {
-        let Look::Map(members) = tree.look() else {
+        let Typed::Map(members) = tree.typed() else {
             self.wrong_type(path, "object", tree);
             return Vec::new();
         };
@@ -278,7 +278,7 @@ impl Decoder<'_> {
         // An object must be an object; everything else may be null for absent, as clients of
         // Kubernetes write `creationTimestamp: null`.
         let is_object = field.shape == Shape::Single && field.form().is_some();
-        if matches!(tree.look(), Look::Null) && !is_object {
+        if matches!(tree.typed(), Typed::Null) && !is_object {
             return;
         }
         match field.shape {
@@ -290,7 +290,7 @@ impl Decoder<'_> {
                 }
             }
             Shape::List => {
-                let Look::List(items) = tree.look() else {
+                let Typed::List(items) = tree.typed() else {
                     self.wrong_type(path, "array", tree);
                     return;
                 };
@@ -307,7 +307,7 @@ impl Decoder<'_> {
                 }
             }
             Shape::Map => {
-                let Look::Map(members) = tree.look() else {
+                let Typed::Map(members) = tree.typed() else {
                     self.wrong_type(path, "object", tree);
                     return;
                 };
@@ -348,17 +348,17 @@ impl Decoder<'_> {
         tree: &'t impl Tree,
         path: &Path<'_>,
     ) -> Option<WireValue<'t>> {
-        let value = match (&field.kind, tree.look()) {
+        let value = match (&field.kind, tree.typed()) {
             (FieldKind::Message(name), _) => {
                 let schema = self.schema;
                 let bytes = self.message(schema.message(name), tree, path);
                 return Some(WireValue::Bytes(Cow::Owned(bytes)));
             }
-            (FieldKind::Bool, Look::Bool(value)) => Some(WireValue::Number(u64::from(value))),
-            (FieldKind::Text | FieldKind::Quantity, Look::Text(text)) => {
+            (FieldKind::Bool, Typed::Bool(value)) => Some(WireValue::Number(u64::from(value))),
+            (FieldKind::Text | FieldKind::Quantity, Typed::Text(text)) => {
                 Some(WireValue::Bytes(Cow::Borrowed(text.as_bytes())))
             }
-            (FieldKind::Quantity, Look::Number(number)) => Some(WireValue::Bytes(Cow::Owned(
+            (FieldKind::Quantity, Typed::Number(number)) => Some(WireValue::Bytes(Cow::Owned(
                 number.to_string().into_bytes(),
             ))),
             (FieldKind::Json(form), _) => {
@@ -370,8 +370,8 @@ impl Decoder<'_> {
                 let text = text.expect("a JSON value has a text");
                 Some(WireValue::Bytes(Cow::Owned(text)))
             }
-            (FieldKind::Base64, Look::Text(text)) => return self.base64(path, text),
-            (FieldKind::Integer(width), Look::Number(number)) if !number.is_f64() => {
+            (FieldKind::Base64, Typed::Text(text)) => return self.base64(path, text),
+            (FieldKind::Integer(width), Typed::Number(number)) if !number.is_f64() => {
                 let value = integer(*width, number);
                 if value.is_none() && number.as_i64().is_none() {
                     // A larger one is no integer to Kubernetes.

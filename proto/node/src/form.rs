@@ -7,8 +7,8 @@ use crate::decode::{
     DecodeError, Step, typed, typed_of, wire_and_unknown, wire_of, wire_of_members,
 };
 use crate::kvmlet::meta::v1::ObjectMeta;
-use crate::look::members_of;
 use crate::schema::{MessageSchema, Schema};
+use crate::typed::members_of;
 
 impl Schema {
     /// Whether there is a message of this full name.

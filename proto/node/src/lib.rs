@@ -15,13 +15,13 @@ mod encode;
 mod explain;
 mod form;
 mod last_json;
-mod look;
 mod methods;
 mod paths;
 mod schema;
 mod status;
 mod transcode;
 mod tree;
+mod typed;
 mod visit;
 mod yaml;
 

@@ -4,8 +4,8 @@ use crate::decode::{DecodeError, from_node};
 use crate::encode::to_json;
 use crate::kvmlet::meta::v1::ObjectMeta;
 use crate::kvmlet::node::v1::{Object, object};
-use crate::look::Tree;
 use crate::tree::Node;
+use crate::typed::Tree;
 
 /// Kind of a VMI.
 pub const VMI_KIND: &str = "VirtualMachineInstance";
@@ -64,7 +64,7 @@ pub fn decode(node: &Node) -> Result<Object, Vec<DecodeError>> {
     let Node::Map(_) = node else {
         return error(
             "",
-            format!("must be an object, not {}", node.look().type_name()),
+            format!("must be an object, not {}", node.typed().type_name()),
         );
     };
     let (Some(version), Some(kind)) = (

@@ -973,7 +973,7 @@ pub struct Interface {
     /// Options handed out by DHCP.
     #[prost(message, optional, tag = "15")]
     pub dhcp_options: ::core::option::Option<DhcpOptions>,
-    /// Number by which firmware names the card to the guest, whose udev calls it enoNUMBER then, wherever it is on PCI:
+    /// Number by which firmware names the NIC to the guest, whose udev calls it enoNUMBER then, wherever it is on PCI:
     /// 1 to 16383, and no other interface's.
     #[prost(int64, tag = "16")]
     pub acpi_index: i64,

@@ -49,7 +49,7 @@ pub mod session_response {
         /// First, once.
         #[prost(message, tag = "1")]
         Welcome(super::Welcome),
-        /// A heartbeat was heard.
+        /// Answer to a heartbeat.
         #[prost(message, tag = "2")]
         HeartbeatAck(super::HeartbeatAck),
         /// A VMI that is to run on the node.
@@ -169,7 +169,7 @@ pub struct Welcome {
     /// believe this control plane: it has lost its memory.
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// How often the node is to be heard, 1 to 60. 0: every 10 seconds.
+    /// Interval of the node's heartbeats in seconds, 1 to 60. 0: 10 seconds.
     #[prost(uint32, tag = "2")]
     pub heartbeat_seconds: u32,
 }
@@ -203,7 +203,7 @@ impl ::prost::Name for Heartbeat {
         "/kvmlet.controlplane.v1.Heartbeat".into()
     }
 }
-/// A heartbeat was heard. The leases of the assignments that were listed in this session last from the moment at
+/// Answer to a heartbeat. The leases of the assignments that were listed in this session last from the moment at
 /// which the node sent this heartbeat: a late answer never makes one last longer than its control plane thinks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeartbeatAck {
@@ -348,7 +348,7 @@ impl ::prost::Name for Withdrawal {
 /// Every assignment of the node was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListComplete {
-    /// How many there were. Another number than the node has heard ends the session: the list is torn.
+    /// How many there were. Where the node received another number, the list is incomplete and the session ends.
     #[prost(uint32, tag = "1")]
     pub count: u32,
 }

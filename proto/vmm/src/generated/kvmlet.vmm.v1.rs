@@ -201,19 +201,19 @@ pub struct SetDiskLimits {
     #[prost(message, optional, tag = "2")]
     pub limits: ::core::option::Option<DiskLimits>,
 }
-/// Sets the link of a network card down or up, and notifies the guest. Idempotent.
+/// Sets the link of a NIC down or up, and notifies the guest. Idempotent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetLink {
-    /// Where the card is.
+    /// Where the NIC is.
     #[prost(message, optional, tag = "1")]
     pub card: ::core::option::Option<PciAddress>,
     #[prost(bool, tag = "2")]
     pub up: bool,
 }
-/// Changes all limits of a network card. Refused (ERROR_CODE_INVALID_ARGUMENT) for one with vhost-net.
+/// Changes all limits of a NIC. Refused (ERROR_CODE_INVALID_ARGUMENT) for one with vhost-net.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetNetLimits {
-    /// Where the card is.
+    /// Where the NIC is.
     #[prost(message, optional, tag = "1")]
     pub card: ::core::option::Option<PciAddress>,
     /// None: no limits.
@@ -225,7 +225,7 @@ pub struct SetNetLimits {
 /// by itself when it is resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AnnounceNet {
-    /// Where the card is.
+    /// Where the NIC is.
     #[prost(message, optional, tag = "1")]
     pub card: ::core::option::Option<PciAddress>,
 }
@@ -327,14 +327,14 @@ pub struct DiskStats {
     #[prost(uint64, tag = "6")]
     pub host_errors: u64,
 }
-/// Answers with what each network card has moved and lost since this VMM made it (Response.net_stats).
+/// Answers with what each NIC has moved and lost since this VMM made it (Response.net_stats).
 /// Frames that the kernel moves by vhost-net are not among it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetNetStats {}
-/// What a network card has moved and lost.
+/// What a NIC has moved and lost.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NetStats {
-    /// Where the card is.
+    /// Where the NIC is.
     #[prost(message, optional, tag = "1")]
     pub card: ::core::option::Option<PciAddress>,
     /// Frames delivered to the guest.
@@ -450,7 +450,7 @@ pub struct AttachPort {
     #[prost(uint64, tag = "5")]
     pub replay_from: u64,
 }
-/// Notifies the guest how large the terminal at its virtio console is.
+/// Sets the size of the terminal at the virtio console, and notifies the guest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResizeConsole {
     /// Characters of a line, at most 65535.
@@ -567,14 +567,14 @@ pub struct MachineStatus {
     /// flush until its VMM ends.
     #[prost(message, repeated, tag = "14")]
     pub disk_sync_failures: ::prost::alloc::vec::Vec<DiskSyncFailure>,
-    /// Links of the network cards. Absent before the machine is built, and from a VMM of a release that does not report them.
+    /// Links of the NICs. Absent before the machine is built, and from a VMM of a release that does not report them.
     #[prost(message, optional, tag = "15")]
     pub net_links: ::core::option::Option<NetLinks>,
     /// How often the host refused to connect or disconnect an interrupt of a device, which the guest may have lost.
     #[prost(uint64, tag = "16")]
     pub interrupt_route_failures: u64,
 }
-/// Which network cards have their link down. All others have it up.
+/// Which NICs have their link down. All others have it up.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NetLinks {
     #[prost(message, repeated, tag = "1")]
@@ -983,7 +983,7 @@ pub struct FirmwareBoot {
     /// 8 MiB. What firmware writes is in it, and on disk, before the guest can learn that it was written.
     #[prost(uint32, optional, tag = "2")]
     pub variables_fd: ::core::option::Option<u32>,
-    /// Disks and network cards to boot from, first choice first, and no others. Empty: as firmware
+    /// Disks and NICs to boot from, first choice first, and no others. Empty: as firmware
     /// likes.
     #[prost(message, repeated, tag = "3")]
     pub boot_order: ::prost::alloc::vec::Vec<PciAddress>,
@@ -1166,16 +1166,16 @@ pub struct VirtioNet {
     /// In Mbit/s; 0: not shown to the guest.
     #[prost(uint32, tag = "8")]
     pub speed_mbps: u32,
-    /// All queues share one MSI-X vector, which suits a card with one pair: what a guest receives and what
+    /// All queues share one MSI-X vector, which suits a NIC with one pair: what a guest receives and what
     /// it sent is then one interrupt where it would be two. Else each has its own. Not to be changed for a
-    /// card whose state is restored.
+    /// NIC whose state is restored.
     #[prost(bool, tag = "9")]
     pub shared_vector: bool,
-    /// Number by which ACPI names the card (`acpi_index` of Linux): 1 to 16383, and no other card's. 0: none.
+    /// Number by which ACPI names the NIC (`acpi_index` of Linux): 1 to 16383, and no other NIC's. 0: none.
     #[prost(uint32, tag = "10")]
     pub acpi_index: u32,
 }
-/// Limits of a network card; each may be missing. Bytes are those of Ethernet frames.
+/// Limits of a NIC; each may be missing. Bytes are those of Ethernet frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NetLimits {
     /// For the guest.

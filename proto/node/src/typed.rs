@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::tree::Node;
 
-/// A value that can be looked at.
+/// A value whose type can be read.
 pub(crate) trait Tree: Sized {
     /// Members of a map, in their order.
     type Members<'a>: Iterator<Item = (&'a str, &'a Self)>
@@ -13,14 +13,14 @@ pub(crate) trait Tree: Sized {
         Self: 'a;
 
     /// Its type, and its parts by reference.
-    fn look(&self) -> Look<'_, Self>;
+    fn typed(&self) -> Typed<'_, Self>;
 
     /// The same as `serde_json` has it.
     fn to_value(&self) -> Value;
 }
 
 /// A value of one of JSON's types.
-pub(crate) enum Look<'a, T: Tree + 'a> {
+pub(crate) enum Typed<'a, T: Tree + 'a> {
     Null,
     Bool(bool),
     Number(&'a Number),
@@ -29,7 +29,7 @@ pub(crate) enum Look<'a, T: Tree + 'a> {
     Map(T::Members<'a>),
 }
 
-impl<T: Tree> Look<'_, T> {
+impl<T: Tree> Typed<'_, T> {
     /// The word that OpenAPI has for the type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
@@ -50,16 +50,16 @@ type Members<'a, I, T> = std::iter::Map<I, fn(<I as Iterator>::Item) -> (&'a str
 impl Tree for Node {
     type Members<'a> = Members<'a, std::slice::Iter<'a, (String, Self)>, Self>;
 
-    fn look(&self) -> Look<'_, Self> {
+    fn typed(&self) -> Typed<'_, Self> {
         match self {
-            Self::Null => Look::Null,
-            Self::Bool(value) => Look::Bool(*value),
-            Self::Number(value) => Look::Number(value),
-            Self::Text(value) => Look::Text(value),
-            Self::List(items) => Look::List(items),
+            Self::Null => Typed::Null,
+            Self::Bool(value) => Typed::Bool(*value),
+            Self::Number(value) => Typed::Number(value),
+            Self::Text(value) => Typed::Text(value),
+            Self::List(items) => Typed::List(items),
             Self::Map(members) => {
                 let named: fn(_) -> _ = |(name, value): &(String, Self)| (name.as_str(), value);
-                Look::Map(members.iter().map(named))
+                Typed::Map(members.iter().map(named))
             }
         }
     }
@@ -72,14 +72,14 @@ impl Tree for Node {
 impl Tree for Value {
     type Members<'a> = Members<'a, serde_json::map::Iter<'a>, Self>;
 
-    fn look(&self) -> Look<'_, Self> {
+    fn typed(&self) -> Typed<'_, Self> {
         match self {
-            Self::Null => Look::Null,
-            Self::Bool(value) => Look::Bool(*value),
-            Self::Number(value) => Look::Number(value),
-            Self::String(value) => Look::Text(value),
-            Self::Array(items) => Look::List(items),
-            Self::Object(members) => Look::Map(members_of(members)),
+            Self::Null => Typed::Null,
+            Self::Bool(value) => Typed::Bool(*value),
+            Self::Number(value) => Typed::Number(value),
+            Self::String(value) => Typed::Text(value),
+            Self::Array(items) => Typed::List(items),
+            Self::Object(members) => Typed::Map(members_of(members)),
         }
     }
 
