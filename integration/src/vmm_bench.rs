@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where `vmm-bench` keeps the disk that guests read and write: in memory.
 pub const DISK: &str = "/run/bench/disk.raw";
-/// The tap of the guest's network card.
+/// The tap of the guest's NIC.
 pub const TAP: &str = "tap0";
 /// The node's address on it.
 pub const NODE_ADDRESS: &str = "172.31.7.1";

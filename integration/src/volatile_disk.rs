@@ -148,12 +148,12 @@ impl Power {
     fn wait<T>(
         &self,
         limit: Duration,
-        mut look: impl FnMut(&mut State) -> Option<T>,
+        mut poll: impl FnMut(&mut State) -> Option<T>,
     ) -> anyhow::Result<T> {
         let until = Instant::now() + limit;
         let mut state = self.lock();
         loop {
-            if let Some(found) = look(&mut state) {
+            if let Some(found) = poll(&mut state) {
                 return Ok(found);
             }
             if let Some(why) = &state.failure {

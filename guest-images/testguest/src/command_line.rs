@@ -77,7 +77,7 @@ pub struct Settings {
     pub load: Load,
     /// Frames sent to the echo peer.
     pub net_frames: u64,
-    /// Tests of each network card.
+    /// Tests of each NIC.
     pub net_cases: NetCases,
     /// MAC address of the echo peer.
     pub peer: [u8; 6],

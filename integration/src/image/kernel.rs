@@ -226,7 +226,7 @@ fn prune(kernel: &Path, kept: &[&str]) -> anyhow::Result<()> {
         fs::create_dir_all(target.parent().context("a directory without a parent")?)?;
         fs::rename(all.join(directory), target)?;
     }
-    // Modules of no particular kind of card: net_failover, and what it needs.
+    // Modules of no particular kind of NIC: net_failover, and what it needs.
     let net = modules.join("drivers/net");
     fs::create_dir_all(&net)?;
     for entry in fs::read_dir(all.join("drivers/net"))? {

@@ -1,4 +1,4 @@
-//! What the disks' servers and the owner of the power share.
+//! What the disks' servers share with the thread that cuts the power.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

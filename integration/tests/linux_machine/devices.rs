@@ -218,7 +218,7 @@ fn a_guest_with_four_cpus_uses_every_device_and_goes_on_in_other_processes() -> 
 /// `cargo test --profile suite -p integration --test linux_machine -- --ignored two_numa_nodes`
 #[test]
 #[ignore = "takes as long as the one before; for changes of NUMA and vhost-net"]
-fn a_guest_finds_two_numa_nodes_and_uses_a_card_of_vhost() -> anyhow::Result<()> {
+fn a_guest_finds_two_numa_nodes_and_uses_a_nic_of_vhost() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     let (node, mut flags) = everything(&script(), "2x2x1", ",vhost", "")?;
     flags.extend(NUMA.map(str::to_owned));

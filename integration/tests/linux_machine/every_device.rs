@@ -34,11 +34,11 @@ const SMBIOS: [&str; 4] = [
 ];
 
 /// A node, and the flags of a machine in it that has every device but a generation id: `cpus`, options
-/// of its `card`, a `script`, more `words` of the command line.
+/// of its `nic`, a `script`, more `words` of the command line.
 pub fn everything(
     script: &str,
     cpus: &str,
-    card: &str,
+    nic: &str,
     words: &str,
 ) -> anyhow::Result<(Node, Vec<String>)> {
     let node = guest::node()?;
@@ -52,7 +52,7 @@ pub fn everything(
     flags.extend([
         format!("--cpus={cpus}"),
         "--memory=512M".to_owned(),
-        format!("--net=tap0,mac=02:00:00:00:00:07{card}"),
+        format!("--net=tap0,mac=02:00:00:00:00:07{nic}"),
         format!("--vsock=5,listen={OUTSIDE}/vsock,broker={OUTSIDE}"),
     ]);
     let devices = [

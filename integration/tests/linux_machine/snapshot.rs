@@ -180,8 +180,8 @@ pub fn goes_on<'a>(
     machine.stop()
 }
 
-fn campaign(card: &str, cpus: &str, rounds: u32) -> anyhow::Result<()> {
-    let (node, flags) = everything(LOAD, cpus, card, "kvmlet.after=shell")?;
+fn campaign(nic: &str, cpus: &str, rounds: u32) -> anyhow::Result<()> {
+    let (node, flags) = everything(LOAD, cpus, nic, "kvmlet.after=shell")?;
     let began = Instant::now();
     let mut machine = start(&node, &flags, 0)?;
     machine.wait_for(GuestImage::PROMPT, PATIENCE)?;
@@ -204,10 +204,10 @@ fn a_busy_guest_goes_on_in_many_processes() -> anyhow::Result<()> {
     campaign("", "2x2x1", rounds()?)
 }
 
-/// `KVMLET_ROUNDS=5 cargo test --profile suite -p integration --test linux_machine -- --ignored card_of_vhost_goes_on`
+/// `KVMLET_ROUNDS=5 cargo test --profile suite -p integration --test linux_machine -- --ignored nic_of_vhost_goes_on`
 #[test]
 #[ignore = "a campaign: twenty rounds take some minutes"]
-fn a_busy_guest_with_a_card_of_vhost_goes_on() -> anyhow::Result<()> {
+fn a_busy_guest_with_a_nic_of_vhost_goes_on() -> anyhow::Result<()> {
     skip_if!(skip::without_node(), Ok(()));
     campaign(",vhost", "2x2x1", rounds()?)
 }

@@ -1,5 +1,5 @@
 //! The dirty log misses nothing: a copy of memory and what is in the log since then are all there is,
-//! whoever wrote it: vCPUs, disks by io_uring and without it, a network card, vhost-net.
+//! whoever wrote it: vCPUs, disks by io_uring and without it, a NIC, vhost-net.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -110,7 +110,7 @@ fn held<T: Send + 'static>(
     Some(result.expect("the log has all that was written"))
 }
 
-/// Who moves the frames of the card.
+/// Who moves the frames of the NIC.
 #[derive(Clone, Copy, Debug)]
 enum Frames {
     Vmm,
@@ -125,11 +125,11 @@ fn rounds_of_one_guest(engine: IoEngine, frames: Frames, total: &mut Found) -> u
         unreachable!("a disk");
     };
     let config = BlkConfig { engine, ..config };
-    let card = match frames {
-        Frames::Vmm => network.card(net::config()),
-        Frames::Vhost => network.card_of_vhost(net::config()),
+    let nic = match frames {
+        Frames::Vmm => network.nic(net::config()),
+        Frames::Vhost => network.nic_of_vhost(net::config()),
     };
-    let devices = vec![DeviceConfig::Blk { image, config }, card];
+    let devices = vec![DeviceConfig::Blk { image, config }, nic];
     let command_line = "tests=blk,net blk_kib=2048 net_frames=200";
     let machine = Machine::boot(command_line, KernelEntry::Default, devices);
     machine.wait_until_it_runs();

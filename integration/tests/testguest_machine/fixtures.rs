@@ -102,7 +102,7 @@ impl Everything {
         let action = WatchdogAction::Reset;
         let mut devices = on_bus_0(vec![
             disk,
-            network.card(net::config()),
+            network.nic(net::config()),
             DeviceConfig::Rng,
             DeviceConfig::Console(ports),
             DeviceConfig::Balloon(balloon),

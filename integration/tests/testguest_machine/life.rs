@@ -259,7 +259,7 @@ fn a_guest_learns_of_another_generation_and_not_of_the_same() {
     assert_eq!(results.one("generation-changed"), second);
 }
 
-/// Lets nothing be answered while it holds the owner's thread.
+/// Lets nothing be answered while it holds the machine thread.
 struct Blocker {
     entered: std::sync::mpsc::Sender<()>,
     leave: Receiver<()>,
@@ -302,7 +302,7 @@ fn a_state_query_is_answered_while_a_save_is_under_way() {
     machine.ended();
 }
 
-/// Holds the owner's thread while it tells of a pause.
+/// Holds the machine thread while it tells of a pause.
 struct SlowWatch(Watch, Blocker);
 
 impl Observer for SlowWatch {

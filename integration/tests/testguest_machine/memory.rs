@@ -65,7 +65,7 @@ impl Machine {
     fn backing(&self) -> Backing {
         let (sender, seen) = channel();
         self.handle.request(2, Request::Pause);
-        let look = move |_: &Snapshot, ram: &GuestRam| {
+        let visit = move |_: &Snapshot, ram: &GuestRam| {
             let region = ram.iter().next().expect("RAM");
             let memfd = region.file_offset().expect("a memfd").file();
             let metadata = memfd.metadata()?;
@@ -79,7 +79,7 @@ impl Machine {
             };
             sender.send(backing).map_err(std::io::Error::other)
         };
-        self.handle.save(3, Box::new(look));
+        self.handle.save(3, Box::new(visit));
         seen.recv_timeout(PATIENCE).expect("a guest that is paused")
     }
 }

@@ -1,4 +1,4 @@
-//! Network cards: offloads, several queues, link, limits, and hostile headers.
+//! NICs: offloads, several queues, link, limits, and hostile headers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use tun_rs::{DeviceBuilder, Layer};
 use vmm_devices::virtio::net::{NetConfig, NetLimits};
 use vmm_devices::virtio::rate::RateLimit;
-use vmm_machine::{NetCard, NetChange};
+use vmm_machine::{NetChange, NicConfig};
 
 use super::*;
 
@@ -19,7 +19,7 @@ const VHOST: &str = "/dev/vhost-net";
 
 pub(super) const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 7];
 
-/// A bridge in a network of this thread's own, with a tap for a card on it and a peer that echoes
+/// A bridge in a network of this thread's own, with a tap for a NIC on it and a peer that echoes
 /// frames.
 pub(super) struct Network {
     queues: Vec<tun_rs::SyncDevice>,
@@ -28,13 +28,13 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// With so many queues of the card's tap.
+    /// With so many queues of the NIC's tap.
     pub(super) fn new(queues: usize) -> Self {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
         ip(&["link", "add", BRIDGE, "type", "bridge"]);
         ip(&["link", "set", BRIDGE, "up"]);
         let echoed = Arc::new(AtomicU64::new(0));
-        let peer = port("peer", false, false);
+        let peer = bridge_port("peer", false, false);
         let count = Arc::clone(&echoed);
         std::thread::spawn(move || {
             let mut frame = [0; 2048];
@@ -47,31 +47,31 @@ impl Network {
                 }
             }
         });
-        let first = port("card", true, queues > 1);
+        let first = bridge_port("nic", true, queues > 1);
         let more = (1..queues).map(|_| first.try_clone().expect("a queue"));
         let mut queues: Vec<_> = more.collect();
         queues.insert(0, first);
         Self { queues, echoed }
     }
 
-    /// A card on it.
-    pub(super) fn card(&self, config: NetConfig) -> DeviceConfig {
-        self.card_with(config, Vec::new())
+    /// A NIC on it.
+    pub(super) fn nic(&self, config: NetConfig) -> DeviceConfig {
+        self.nic_with(config, Vec::new())
     }
 
-    /// A card on it whose frames the host's kernel moves.
-    pub(super) fn card_of_vhost(&self, config: NetConfig) -> DeviceConfig {
+    /// A NIC on it whose frames the host's kernel moves.
+    pub(super) fn nic_of_vhost(&self, config: NetConfig) -> DeviceConfig {
         let open = || File::options().read(true).write(true).open(VHOST);
         let vhost = open().expect("vhost-net, which was there");
-        self.card_with(config, vec![vhost.into()])
+        self.nic_with(config, vec![vhost.into()])
     }
 
-    fn card_with(&self, config: NetConfig, vhost: Vec<OwnedFd>) -> DeviceConfig {
+    fn nic_with(&self, config: NetConfig, vhost: Vec<OwnedFd>) -> DeviceConfig {
         let copy = |queue: &tun_rs::SyncDevice| {
             let descriptor = queue.as_fd().try_clone_to_owned();
             descriptor.expect("a descriptor")
         };
-        DeviceConfig::Net(NetCard {
+        DeviceConfig::Net(NicConfig {
             taps: self.queues.iter().map(copy).collect(),
             vhost,
             config,
@@ -85,7 +85,7 @@ impl Network {
 }
 
 /// A port of the bridge; with `offload` as a VMM wants it.
-fn port(name: &str, offload: bool, multi_queue: bool) -> tun_rs::SyncDevice {
+fn bridge_port(name: &str, offload: bool, multi_queue: bool) -> tun_rs::SyncDevice {
     let device = DeviceBuilder::new()
         .name(name)
         .layer(Layer::L2)
@@ -108,16 +108,16 @@ pub(super) fn config() -> NetConfig {
 
 fn boot(network: &Network, config: NetConfig, words: &str) -> Machine {
     let command_line = format!("tests=net {words}");
-    let devices = vec![network.card(config)];
+    let devices = vec![network.nic(config)];
     Machine::boot(&command_line, KernelEntry::Default, devices)
 }
 
-/// Changes the card of a machine that has no other device.
+/// Changes the NIC of a machine that has no other device.
 fn change(machine: &Machine, change: NetChange) {
-    let card = PciAddress::new(0, 1).expect("a slot");
+    let nic = PciAddress::new(0, 1).expect("a slot");
     machine
         .handle
-        .request(9, Request::ChangeCard { card, change });
+        .request(9, Request::ChangeNic { nic, change });
 }
 
 /// Waits until the guest says that it waits for something.
@@ -224,7 +224,7 @@ fn a_guest_moves_while_its_frames_fly() {
     skip_if!(without_machine().or_else(without_network));
     let network = Network::new(2);
     let command_line = "tests=net net_frames=60 net_cases=merge,pairs,filter";
-    let devices = || vec![network.card(config())];
+    let devices = || vec![network.nic(config())];
     let mut machine = Machine::boot(command_line, KernelEntry::Default, devices());
     let mut moves = 0;
     let ended = loop {

@@ -22,8 +22,8 @@ fn devices_behind_root_ports_work_with_interrupts_and_by_polling() {
     skip_if!(without_machine().or_else(without_network));
     for mode in ["irq", "poll"] {
         let (file, disk) = disk();
-        let card = Network::new(1).card(net::config());
-        let devices = behind_ports(vec![card, disk, DeviceConfig::Rng]);
+        let nic = Network::new(1).nic(net::config());
+        let devices = behind_ports(vec![nic, disk, DeviceConfig::Rng]);
         let command_line = format!("mode={mode} net_frames=64");
         let machine = Machine::boot_with(
             &command_line,

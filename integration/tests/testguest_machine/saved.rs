@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Keeps the machine's owner from its requests until the test has made some.
+/// Keeps the machine thread from its requests until the test has made some.
 struct Stalled {
     watch: Watch,
     go_on: Receiver<()>,

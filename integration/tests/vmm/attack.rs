@@ -168,7 +168,7 @@ fn footprint_of(command_line: &str, add: impl Fn(&mut Plan)) -> (Results, Footpr
 }
 
 /// Every case has a row in the page that says what is promised.
-/// The page has a section of its own for what differs where the kernel moves a card's frames.
+/// The page has a section of its own for what differs where the kernel moves a NIC's frames.
 fn assert_documented(cases: &[&str], vhost: bool) {
     // A node has the page alone.
     let page = std::env::var_os("KVMLET_HOSTILE_GUEST").map_or_else(
@@ -241,8 +241,8 @@ fn without_network() -> Option<String> {
     missing.then(|| "a network of its own needs root and iproute2".to_owned())
 }
 
-/// A card on a tap of its own; `vhost` is `/dev/vhost-net` where the kernel is to move its frames.
-fn add_card(plan: &mut Plan, vhost: Option<File>) {
+/// A NIC on a tap of its own; `vhost` is `/dev/vhost-net` where the kernel is to move its frames.
+fn add_nic(plan: &mut Plan, vhost: Option<File>) {
     let tap = DeviceBuilder::new()
         .layer(Layer::L2)
         .packet_information(false)
@@ -260,16 +260,16 @@ fn add_card(plan: &mut Plan, vhost: Option<File>) {
 }
 
 #[test]
-fn a_network_card_survives_its_guest() {
+fn a_network_device_survives_its_guest() {
     skip_if!(without_machine().or_else(without_network));
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
-    attack("net", COMMON_CASES + 13, |plan| add_card(plan, None));
+    attack("net", COMMON_CASES + 13, |plan| add_nic(plan, None));
 }
 
 /// The kernel reads the rings that the guest breaks, and the VMM is notified by an event.
 #[test]
 #[ignore = "needs vhost-net: `in_a_node` runs it where that is"]
-fn a_network_card_of_vhost_survives_its_guest() {
+fn a_network_device_of_vhost_survives_its_guest() {
     skip_if!(without_machine().or_else(without_network));
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).expect("a network of our own");
     attack("net,vhost", COMMON_CASES + 13, |plan| {
@@ -277,7 +277,7 @@ fn a_network_card_of_vhost_survives_its_guest() {
             .read(true)
             .write(true)
             .open("/dev/vhost-net");
-        add_card(plan, Some(vhost.expect("vhost-net")));
+        add_nic(plan, Some(vhost.expect("vhost-net")));
     });
 }
 

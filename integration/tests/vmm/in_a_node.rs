@@ -11,7 +11,7 @@ use integration::{skip, skip_if, testguest};
 const LIMIT: Duration = Duration::from_secs(600);
 
 #[test]
-fn a_network_card_of_vhost_survives_its_guest() -> anyhow::Result<()> {
+fn a_network_device_of_vhost_survives_its_guest() -> anyhow::Result<()> {
     skip_if!(skip::without_node().or_else(testguest::missing), Ok(()));
     let own = std::env::current_exe().context("the path of this program")?;
     let page = integration::artifacts::workspace()?.join("docs/hostile-guest.md");
@@ -30,7 +30,7 @@ fn a_network_card_of_vhost_survives_its_guest() -> anyhow::Result<()> {
         "/opt/payload/tests",
         "--ignored",
         "--exact",
-        "attack::a_network_card_of_vhost_survives_its_guest",
+        "attack::a_network_device_of_vhost_survives_its_guest",
         "--nocapture",
     ];
     let output = node.run_for(&argv, LIMIT)?;

@@ -1,4 +1,4 @@
-//! A network of a test's own, with a card's tap in it.
+//! A network of a test's own, with a NIC's tap in it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
@@ -32,8 +32,8 @@ pub fn network() -> OwnedFd {
             }
         }
     });
-    let card = tap("card", true);
-    card.as_fd().try_clone_to_owned().expect("a descriptor")
+    let nic = tap("nic", true);
+    nic.as_fd().try_clone_to_owned().expect("a descriptor")
 }
 
 /// A port of the bridge; with `offload` as a VMM wants it.

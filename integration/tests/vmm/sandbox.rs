@@ -151,9 +151,9 @@ fn rng() -> v1::pci_device::Kind {
 
 #[allow(
     clippy::needless_update,
-    reason = "a card may get more settings than a test names"
+    reason = "a NIC may get more settings than a test names"
 )]
-fn card(tap_fd: u32) -> v1::pci_device::Kind {
+fn nic(tap_fd: u32) -> v1::pci_device::Kind {
     v1::pci_device::Kind::Net(v1::VirtioNet {
         tap_fd,
         mac: vec![0x52, 0x54, 0, 0, 0, 7],
@@ -208,7 +208,7 @@ fn devices_work_and_are_reset_changed_and_saved_within_the_sandbox() {
     add_disk(&mut by_hand, 4, v1::DiskIo::Unspecified, "");
     add_disk(&mut by_hand, 5, v1::DiskIo::Threads, "own");
     add(&mut by_hand, rng(), "");
-    add(&mut by_hand, card(6), "");
+    add(&mut by_hand, nic(6), "");
 
     let vmm = VmmProcess::start().unwrap();
     let mut client = vmm.connect().unwrap();

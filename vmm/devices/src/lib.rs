@@ -18,7 +18,6 @@ pub mod event;
 pub mod fw_cfg;
 #[cfg(test)]
 mod hosts;
-mod lost_data;
 pub mod notice;
 pub mod pci;
 pub mod pflash;
@@ -26,12 +25,12 @@ pub mod pvpanic;
 mod quiesce;
 pub mod serial;
 pub mod state;
+mod sync_failure;
 pub mod virtio;
 pub mod watchdog;
 
 pub use bus::BusDevice;
 pub use event::{EventSource, IoEvent};
-pub use lost_data::LostData;
 pub use notice::{DeviceNotice, NoticeSink};
 pub use pci::function::{
     BarKind, BarWindow, BridgeRouting, BridgeWindow, BusNumbers, CONVENTIONAL_BYTES, ConfigEffect,
@@ -41,5 +40,6 @@ pub use pci::msi::{MsiBinding, MsiError, MsiMessage};
 pub use pvpanic::Panic;
 pub use quiesce::QuiesceError;
 pub use state::{DeviceState, Payload, Payloads, StateError};
+pub use sync_failure::SyncFailureLatch;
 pub use vmm_memory::GuestRam;
 pub use watchdog::WatchdogAction;

@@ -1,4 +1,4 @@
-//! What a device reports to the machine and that only the machine's owner can answer.
+//! What a device reports to the machine and that only the machine thread can answer.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub enum DeviceNotice {
         errno: i32,
     },
     /// The host failed to make durable what a disk had written. It fails every flush from now on.
-    WritebackFailed {
+    SyncFailed {
         /// The host's error number.
         errno: i32,
     },

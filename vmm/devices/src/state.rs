@@ -216,11 +216,8 @@ mod tests {
         let again = payloads.take::<Lamp>();
         assert!(matches!(again, Err(StateError::Missing { kind: "lamp" })));
         payloads.finish().unwrap();
-        let unclaimed = Payloads::new(vec![lamp.to_payload()]);
-        assert!(matches!(
-            unclaimed.finish(),
-            Err(StateError::Leftover { .. })
-        ));
+        let unread = Payloads::new(vec![lamp.to_payload()]);
+        assert!(matches!(unread.finish(), Err(StateError::Leftover { .. })));
     }
 
     #[test]

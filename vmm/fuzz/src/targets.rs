@@ -135,7 +135,7 @@ pub fn blk(bytes: &[u8]) {
     }
 }
 
-/// A network card: headers both ways, commands.
+/// A NIC: headers both ways, commands.
 pub fn net(bytes: &[u8]) {
     driver::run(&mut NetPeer::new(), bytes);
 }

@@ -39,7 +39,7 @@ macro_rules! slices {
 
 slices! {
     programs_for_a_disk_do_no_harm: "blk",
-    programs_for_a_network_card_do_no_harm: "net",
+    programs_for_a_network_device_do_no_harm: "net",
     programs_for_a_source_of_entropy_do_no_harm: "rng",
     programs_for_a_console_do_no_harm: "console",
     programs_for_a_socket_device_do_no_harm: "vsock",

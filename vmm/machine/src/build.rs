@@ -2,7 +2,7 @@
 //! early or not at all.
 //!
 //! ```text
-//! Configured -> Memory -> Devices -> Vcpus   (then the owner runs it)
+//! Configured -> Memory -> Devices -> Vcpus   (then the machine thread runs it)
 //! ```
 
 pub(crate) mod error;
@@ -21,7 +21,6 @@ use vmm_sys::threads::Threads;
 
 use crate::acpi::{COM1_GSI, DescribedPci};
 use crate::built::BuiltMachine;
-use crate::cards::Cards;
 use crate::chipset::Chipset;
 use crate::coalesced_pio::CoalescedPio;
 use crate::config::MachineConfig;
@@ -35,8 +34,9 @@ use crate::functions;
 use crate::functions::handles::Handles;
 use crate::gate::{Command, Gate};
 use crate::legacy::{Clock, PowerManagement};
+use crate::nics::Nics;
 use crate::pci::ConfigPorts;
-use crate::side_thread::run_beside;
+use crate::side_thread::run_in_parallel;
 use crate::snapshot::Snapshot;
 use crate::snapshot::error::SnapshotError;
 use crate::status::StatusBoard;
@@ -144,7 +144,7 @@ impl Configured {
             timeline.note(Phase::VmMade);
             bare
         };
-        let both = run_beside("fill", fill, make);
+        let both = run_in_parallel("fill", fill, make);
         let ((this, ram, filled), bare) = both.map_err(|source| BuildError::Thread {
             what: "the thread that fills memory",
             source,
@@ -220,7 +220,7 @@ impl WithMemory {
             route_failures: board.route_failures().clone(),
             disks: Disks::default()
                 .with_variables(platform.as_deref().and_then(Platform::variables)),
-            cards: Cards::default(),
+            nics: Nics::default(),
             balloon: None,
         };
         let mut snapshot = match &mut start_from {
@@ -230,7 +230,7 @@ impl WithMemory {
         let functions = functions::make(devices, &parts.vm, &mut handles, snapshot.as_deref_mut())?;
         board.set_balloon(handles.balloon.take());
         board.set_disks(&handles.disks);
-        board.set_cards(&handles.cards);
+        board.set_nics(&handles.nics);
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot, events)?);
@@ -269,7 +269,7 @@ impl WithMemory {
                 chipset,
                 threads,
                 disks: handles.disks,
-                cards: handles.cards,
+                nics: handles.nics,
                 platform,
             },
         })

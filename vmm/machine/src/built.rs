@@ -9,13 +9,13 @@ use vmm_memory::GuestRam;
 
 use crate::build::error::BuildError;
 use crate::build::made::{Devices, Parts};
-use crate::cards::Cards;
 use crate::coalesced_pio::CoalescedPio;
 use crate::disks::Disks;
 use crate::gate::Command;
 use crate::generation;
 use crate::generation_id::GenerationState;
 use crate::memory;
+use crate::nics::Nics;
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::{Snapshot, kvm_error};
 use crate::status::StatusBoard;
@@ -118,9 +118,9 @@ impl BuiltMachine {
         &self.devices.disks
     }
 
-    /// The network cards, for changes while the guest runs.
-    pub(crate) fn cards(&self) -> &Cards {
-        &self.devices.cards
+    /// The NICs, for changes while the guest runs.
+    pub(crate) fn nics(&self) -> &Nics {
+        &self.devices.nics
     }
 
     pub(crate) fn vm(&self) -> &Vm {

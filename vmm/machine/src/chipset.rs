@@ -6,16 +6,16 @@ use vmm_devices::DeviceState;
 use vmm_devices::pvpanic::PvpanicPort;
 
 use crate::acpi::{COM1_PORT, COM1_PORTS, PM_BASE, PM_PORTS, PVPANIC_PORT};
-use crate::config::{DebugPorts, SerialConfig};
+use crate::config::{DebugIoPorts, SerialConfig};
 use crate::events::GuestEvents;
 use crate::firmware::Platform;
+use crate::io_ports::Buses;
 use crate::legacy::{
     Clock, DEBUG_EXIT_PORT, DebugExit, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState,
     PowerManagement, RTC_PORT, TIMESTAMP_PORT, Timestamp,
 };
-use crate::pci::ports::{CONFIG_PORT, CONFIG_PORTS};
+use crate::pci::config_io_ports::{CONFIG_PORT, CONFIG_PORTS};
 use crate::pci::{ConfigPorts, PciBus};
-use crate::ports::Buses;
 use crate::shared_device::SharedDevice;
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::{Snapshot, device_error};
@@ -64,7 +64,7 @@ impl Chipset {
     /// First port, number of ports and device, of all that a guest finds.
     pub(crate) fn ports(
         &self,
-        debug: DebugPorts,
+        debug: DebugIoPorts,
         events: &GuestEvents,
         board: &StatusBoard,
     ) -> Vec<(u16, u16, SharedDevice)> {

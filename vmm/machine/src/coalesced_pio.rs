@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use vmm_kvm::{CoalescedPio as Ring, KvmError, Vcpu, Vm};
 
-use crate::pci::ports::CONFIG_PORT;
-use crate::ports::Buses;
+use crate::io_ports::Buses;
+use crate::pci::config_io_ports::CONFIG_PORT;
 
 /// Ports of `CONFIG_ADDRESS`, which is four bytes wide.
 const ADDRESS_PORTS: u16 = 4;

@@ -15,10 +15,10 @@ use vmm_devices::virtio::vsock::VsockConfig;
 use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
-use crate::cards::NetCard;
 use crate::firmware::config::FirmwareConfig;
 use crate::generation_id::GenerationId;
 use crate::memory::MemoryConfig;
+use crate::nics::NicConfig;
 use crate::numa::NumaNode;
 use crate::pci::address::PciAddress;
 use crate::placement::Placement;
@@ -57,12 +57,12 @@ pub struct LifeConfig {
     pub vm_gen_id: Option<GenerationId>,
 }
 
-/// Ports that only tests and benchmarks want.
+/// I/O ports that only tests and benchmarks want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DebugPorts {
-    /// Port 0x0d02: the first write is timed.
+pub struct DebugIoPorts {
+    /// I/O port 0x0d02: the first write is timed.
     pub timestamp: bool,
-    /// Port 0x0d04: a write ends the guest.
+    /// I/O port 0x0d04: a write ends the guest.
     pub exit: bool,
 }
 
@@ -103,8 +103,8 @@ pub enum DeviceConfig {
         /// How the disk is to be.
         config: BlkConfig,
     },
-    /// A virtio network card.
-    Net(NetCard),
+    /// A virtio NIC.
+    Net(NicConfig),
     /// A virtio source of entropy.
     Rng,
     /// A virtio console, made by whoever attaches to its ports.
@@ -176,7 +176,7 @@ pub struct MachineConfig {
     /// for functions that share it. All others are served by one thread.
     pub io_threads: BTreeMap<PciAddress, String>,
     /// Debug ports.
-    pub debug: DebugPorts,
+    pub debug: DebugIoPorts,
     /// NUMA nodes. Empty: ACPI lists none.
     pub numa_nodes: Vec<NumaNode>,
     /// What SMBIOS tells; `None`: there is none.

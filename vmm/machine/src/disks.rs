@@ -1,4 +1,4 @@
-//! The disks of a running machine, as its owner reaches them.
+//! The disks of a running machine, as the machine thread reaches them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Disks {
     }
 
     /// Makes durable what guests wrote to disks that may be written, and what firmware wrote to its
-    /// variable store. Those that lost data before are left out: nothing makes them whole, and their state
+    /// variable store. Those with an earlier sync failure are left out: nothing makes them whole, and their state
     /// says so.
     ///
     /// # Errors

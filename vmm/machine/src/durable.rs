@@ -1,10 +1,10 @@
-//! What a guest keeps data in that has to outlive it, and that it was lost.
+//! Stores of data that must outlive the guest, and their sync failures.
 
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vmm_devices::LostData;
+use vmm_devices::SyncFailureLatch;
 use vmm_devices::pflash::Flash;
 
 use crate::pci::address::PciAddress;
@@ -27,7 +27,7 @@ impl fmt::Display for DurableStore {
     }
 }
 
-/// A store that lost data: the host failed to make durable what was written, and it fails every flush
+/// A store with a sync failure: the host failed to make durable what was written, and it fails every flush
 /// from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFailure {
@@ -37,17 +37,17 @@ pub struct SyncFailure {
     pub errno: i32,
 }
 
-/// The firmware's variable store, for its vCPUs and for the machine's owner.
+/// The firmware's variable store, for its vCPUs and for the machine thread.
 pub(crate) struct Variables {
     flash: Mutex<Flash>,
     /// As the device's, for whoever does not wait for it.
-    lost: Arc<LostData>,
+    latch: Arc<SyncFailureLatch>,
 }
 
 impl Variables {
     pub(crate) fn new(flash: Flash) -> Self {
         Self {
-            lost: flash.lost_data(),
+            latch: flash.sync_failure(),
             flash: Mutex::new(flash),
         }
     }
@@ -59,7 +59,7 @@ impl Variables {
 
     /// Error number of the sync that failed, if one did. Waits for nobody.
     pub(crate) fn sync_failure(&self) -> Option<i32> {
-        self.lost.errno()
+        self.latch.errno()
     }
 
     /// Brings what was programmed to stable storage.

@@ -12,7 +12,7 @@ use crate::pci::address::PciAddress;
 use crate::pci::hooks::AwaitQuiesce;
 use crate::request::Message;
 
-/// Where guest events go. After one that is posted, no vCPU enters the guest until the owner permits it.
+/// Where guest events go. After one that is posted, no vCPU enters the guest until the machine thread permits it.
 #[derive(Clone)]
 pub(crate) struct GuestEvents {
     queue: Sender<Message>,
@@ -32,7 +32,7 @@ impl GuestEvents {
                 disk: address,
                 errno,
             }),
-            DeviceNotice::WritebackFailed { errno } => events.notify(GuestEvent::WritebackFailed {
+            DeviceNotice::SyncFailed { errno } => events.notify(GuestEvent::SyncFailed {
                 store: DurableStore::Disk(address),
                 errno,
             }),
@@ -50,7 +50,7 @@ impl GuestEvents {
     pub(crate) fn quiesce_sink(&self) -> AwaitQuiesce {
         let events = self.clone();
         Box::new(move || {
-            // Ahead of the event: the owner may be about to let the guest go on for another reason.
+            // Ahead of the event: the machine thread may be about to let the guest go on for another reason.
             events.gate.request_quiesce();
             events.post(GuestEvent::AwaitQuiesce);
         })
@@ -61,19 +61,19 @@ impl GuestEvents {
             DeviceNotice::WatchdogExpired { action } => self.post(GuestEvent::Watchdog(action)),
             DeviceNotice::Panic(panic) => self.post(GuestEvent::PanicDevice(panic)),
             // Only disks say so, and they have an address.
-            DeviceNotice::IoStopped { .. } | DeviceNotice::WritebackFailed { .. } => {}
+            DeviceNotice::IoStopped { .. } | DeviceNotice::SyncFailed { .. } => {}
         }
     }
 
-    /// Posts to the owner, and holds the vCPUs until it releases them.
+    /// Posts to the machine thread, and holds the vCPUs until it releases them.
     pub(crate) fn post(&self, event: GuestEvent) {
         self.gate.close();
         self.notify(event);
     }
 
-    /// Tells the owner what is no reason to hold the vCPUs.
+    /// Tells the machine thread what is no reason to hold the vCPUs.
     pub(crate) fn notify(&self, event: GuestEvent) {
-        // Without an owner the process is about to end.
+        // Without a machine thread the process is about to end.
         drop(self.queue.send(Message::Guest(event)));
     }
 }

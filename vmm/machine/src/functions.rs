@@ -43,13 +43,13 @@ fn named(devices: &[(PciAddress, DeviceConfig)]) -> Vec<NamedFunction> {
             .map(|(port, _)| port.device())
     };
     let named = devices.iter().filter_map(|(address, config)| {
-        let DeviceConfig::Net(card) = config else {
+        let DeviceConfig::Net(nic) = config else {
             return None;
         };
         Some(NamedFunction {
             device: address.device(),
             port: port_to(address.bus()),
-            index: card.acpi_index?,
+            index: nic.acpi_index?,
         })
     });
     named.collect()
@@ -151,15 +151,16 @@ fn make_root_port(
     state: Option<Payloads>,
 ) -> Result<Box<dyn PciFunction>, DeviceErrorKind> {
     let number = context.address.device();
-    let port = match state {
+    let root_port = match state {
         None => RootPort::new(number, is_occupied, context.binding)?,
         Some(mut payloads) => {
-            let port = RootPort::restored(number, is_occupied, context.binding, &mut payloads)?;
+            let root_port =
+                RootPort::restored(number, is_occupied, context.binding, &mut payloads)?;
             payloads.finish()?;
-            port
+            root_port
         }
     };
-    Ok(Box::new(port))
+    Ok(Box::new(root_port))
 }
 
 fn make_one(
@@ -186,7 +187,7 @@ fn make_one(
             // Threads that serve guests may make no ring.
             Box::new(device.with_ring(context.ram))
         }
-        DeviceConfig::Net(card) => Box::new(handles.cards.make(address, card, state.as_mut())?),
+        DeviceConfig::Net(nic) => Box::new(handles.nics.make(address, nic, state.as_mut())?),
         DeviceConfig::Rng => Box::new(RngDevice::new()),
         DeviceConfig::Console(ports) => match &mut state {
             None => Box::new(ConsoleDevice::new(ports)),
@@ -226,26 +227,26 @@ mod tests {
     use vmm_devices::virtio::net::NetConfig;
 
     use super::*;
-    use crate::cards::NetCard;
+    use crate::nics::NicConfig;
 
     #[test]
-    fn cards_with_a_number_are_found_by_the_port_that_they_are_behind() {
+    fn nics_with_a_number_are_found_by_the_port_that_they_are_behind() {
         let at = |bus, device| PciAddress::new(bus, device).unwrap();
-        let card = |acpi_index| {
-            DeviceConfig::Net(NetCard {
+        let nic = |acpi_index| {
+            DeviceConfig::Net(NicConfig {
                 taps: Vec::new(),
                 vhost: Vec::new(),
                 config: NetConfig::default(),
                 acpi_index,
             })
         };
-        let port = |secondary_bus| DeviceConfig::RootPort { secondary_bus };
+        let root_port = |secondary_bus| DeviceConfig::RootPort { secondary_bus };
         let described = described(&[
-            (at(3, 0), card(Some(101))),
-            (at(0, 9), port(2)),
-            (at(0, 10), port(3)),
-            (at(2, 0), card(None)),
-            (at(0, 5), card(Some(7))),
+            (at(3, 0), nic(Some(101))),
+            (at(0, 9), root_port(2)),
+            (at(0, 10), root_port(3)),
+            (at(2, 0), nic(None)),
+            (at(0, 5), nic(Some(7))),
         ]);
         assert_eq!(described.last_bus, 3);
         let behind = NamedFunction {

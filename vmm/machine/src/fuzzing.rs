@@ -15,12 +15,12 @@ use crate::acpi;
 use crate::boot::{self, BootError, Firmware, KernelConfig};
 use crate::events::GuestEvents;
 use crate::gate::Gate;
+use crate::io_ports::Buses;
 use crate::legacy::{
     Clock, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState, PowerManagement, RTC_PORT,
 };
 use crate::pci::address::PciAddress;
 use crate::pci::{ConfigPorts, PciBus, PlacedFunction};
-use crate::ports::Buses;
 use crate::request::Message;
 use crate::shared_device::SharedDevice;
 use crate::snapshot::Snapshot;
@@ -104,8 +104,8 @@ impl Exits {
         let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
             (acpi::COM1_PORT, acpi::COM1_PORTS, shared(serial)),
             (
-                crate::pci::ports::CONFIG_PORT,
-                crate::pci::ports::CONFIG_PORTS,
+                crate::pci::config_io_ports::CONFIG_PORT,
+                crate::pci::config_io_ports::CONFIG_PORTS,
                 shared(config_ports),
             ),
             (KEYBOARD_COMMAND_PORT, 1, shared(keyboard)),

@@ -1,6 +1,6 @@
 //! The gate that vCPU threads pass on their way into the guest.
 //!
-//! The owner gives one command to all vCPUs and can wait until each has carried it out. A vCPU looks
+//! The machine thread gives one command to all vCPUs and can wait until each has carried it out. A vCPU looks
 //! at the gate before every entry, which costs one atomic load while the gate is open.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,7 +95,7 @@ impl Gate {
         }
     }
 
-    /// The guest may go on only once its devices are at rest, whatever the owner is at.
+    /// The guest may go on only once its devices are at rest, whatever the machine thread is at.
     pub(crate) fn request_quiesce(&self) {
         self.quiesce_requested.store(true, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! Events of the guest that only the machine's owner can answer.
+//! Events of the guest that only the machine thread can answer.
 
 use vmm_devices::{Panic, WatchdogAction};
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for ResetSource {
     }
 }
 
-/// Something that only the owner of the machine can answer.
+/// Something that only the machine thread can answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GuestEvent {
     /// ACPI S5.
@@ -54,7 +54,7 @@ pub(crate) enum GuestEvent {
     /// A disk holds a request that the host failed, with this error number.
     IoStopped { disk: PciAddress, errno: i32 },
     /// The host failed to make durable what was written, with this error number.
-    WritebackFailed { store: DurableStore, errno: i32 },
+    SyncFailed { store: DurableStore, errno: i32 },
     /// The guest took the right to access memory from a device, or reset the bus that it is on, and may go
     /// on once the host is done with what the device had in flight.
     AwaitQuiesce,

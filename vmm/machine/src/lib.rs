@@ -1,12 +1,12 @@
 //! The machine of one guest: a minimal q35-compatible PC on KVM.
 //!
 //! Owns the build phases ([`build`]), the PCI bus and its interrupts, the vCPU threads, the thread
-//! that serves devices and those of their own that some have, and the one owner of a machine's state
+//! that serves devices and those of their own that some have, and the one machine thread, which alone changes a machine's state
 //! ([`MachineThread`]), whose single queue takes requests and guest events alike.
 //!
-//! Threads of a running machine: `machine` (the owner), `devices`, one `io-NAME` for each thread that
+//! Threads of a running machine: `machine` (the machine thread), `devices`, one `io-NAME` for each thread that
 //! the configuration asks for, and `vcpu0` to `vcpuN`. Only the
-//! owner gives vCPUs commands, by the gate that each passes on its way into the guest.
+//! machine thread gives vCPUs commands, by the gate that each passes on its way into the guest.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,6 @@ mod boot;
 pub mod build;
 mod built;
 mod cancelled_build;
-mod cards;
 mod chain;
 mod change_limiter;
 mod chipset;
@@ -28,6 +27,7 @@ mod device_thread;
 mod direct_boot_tables;
 mod disks;
 mod durable;
+mod event_loop;
 mod events;
 mod fields;
 mod firmware;
@@ -38,16 +38,16 @@ mod generation;
 mod generation_id;
 mod guest_event;
 mod handle;
+mod io_ports;
 mod legacy;
 mod machine_thread;
 mod memory;
 mod memory_log;
 mod mp_table;
+mod nics;
 mod numa;
-mod owner;
 mod pci;
 mod placement;
-mod ports;
 mod request;
 mod route_failures;
 mod shared_device;
@@ -63,10 +63,9 @@ pub use acpi::AcpiError;
 pub use boot::{BootError, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES};
 pub use build::error::BuildError;
 pub use build::{RamFiller, Restore};
-pub use cards::{CardCounts, CardError, NetCard, NetCardError, NetChange};
 pub use chain::chain;
 pub use config::{
-    BootSource, ClockConfig, DebugPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,
+    BootSource, ClockConfig, DebugIoPorts, DeviceConfig, LifeConfig, MachineConfig, PanicPolicy,
     RebootPolicy, SerialConfig,
 };
 pub use disks::DiskError;
@@ -81,6 +80,7 @@ pub use machine_thread::MachineThread;
 pub use memory::MemoryConfig;
 pub use memory::error::TooManySlots;
 pub use memory_log::{HeldMemory, MemoryVisitor, WrittenPages};
+pub use nics::{NetChange, NicConfig, NicConfigError, NicCounts, NicError};
 pub use numa::NumaNode;
 pub use pci::address::PciAddress;
 pub use pci::error::PciBusError;

@@ -15,9 +15,9 @@ use crate::build::error::BuildError;
 use crate::build::{Configured, Restore};
 use crate::cancelled_build::end_unbuilt;
 use crate::config::MachineConfig;
+use crate::event_loop::{Built, EventLoop};
 use crate::events::GuestEvents;
 use crate::gate::Gate;
-use crate::owner::{Built, Owner};
 use crate::request::{MachineHandle, Message, Observer};
 use crate::status::{MachineState, StatusBoard, boottime_ns};
 use crate::timeline::Phase;
@@ -106,7 +106,7 @@ fn serve(orders: &Receiver<Order>, threads: Threads) {
                     }
                 });
                 observer.built(Ok(()));
-                return Owner::new(built, messages, board, observer).run();
+                return EventLoop::new(built, messages, board, observer).run();
             }
             Err(error) if error.is_cancelled() => {
                 return end_unbuilt(&messages, &board, &mut *observer);

@@ -89,7 +89,7 @@ pub(crate) fn clear(
         return clear_ram(ram);
     }
     match clear_populated(ram, config.pages, options(board)) {
-        // The end that was asked for is what the owner comes to next.
+        // The end that was asked for is what the machine thread comes to next.
         Err(RamError::Cancelled) => Ok(()),
         outcome => outcome,
     }

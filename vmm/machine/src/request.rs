@@ -7,10 +7,10 @@ use vmm_devices::virtio::blk::DiskLimits;
 use vmm_memory::GuestRam;
 
 use crate::build::error::BuildError;
-use crate::cards::{CardError, NetChange};
 use crate::disks::DiskError;
 use crate::guest_event::GuestEvent;
 use crate::memory_log::MemoryVisitor;
+use crate::nics::{NetChange, NicError};
 use crate::pci::address::PciAddress;
 use crate::snapshot::Snapshot;
 use crate::snapshot::error::SnapshotError;
@@ -49,11 +49,11 @@ pub enum Request {
         /// All of its limits.
         limits: DiskLimits,
     },
-    /// Change a network card.
-    ChangeCard {
-        /// PCI address of the network card.
-        card: PciAddress,
-        /// The change of the card's link or limits.
+    /// Change a NIC.
+    ChangeNic {
+        /// PCI address of the NIC.
+        nic: PciAddress,
+        /// The change of the NIC's link or limits.
         change: NetChange,
     },
 }
@@ -72,9 +72,9 @@ pub enum RequestError {
     /// The disk cannot be changed so.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A network card.
+    /// No NIC is at the address, or it refused the change.
     #[error(transparent)]
-    Card(#[from] CardError),
+    Nic(#[from] NicError),
     /// The host could not do it.
     #[error("the host could not do it")]
     Host(#[source] BuildError),
@@ -90,7 +90,7 @@ pub enum RequestError {
 /// requests when it returns.
 pub type Saver = Box<dyn FnOnce(&Snapshot, &GuestRam) -> io::Result<()> + Send>;
 
-/// Gets answers and changes of a machine, on the owner's thread. Must not block.
+/// Gets answers and changes of a machine, on the machine thread. Must not block.
 pub trait Observer: Send {
     /// The machine was built, or could not be. Comes first, once.
     fn built(&mut self, result: Result<(), BuildError>);
@@ -117,7 +117,7 @@ pub struct MachineHandle {
 }
 
 impl MachineHandle {
-    /// The handle of a machine whose owner takes `queue` and writes to `board`.
+    /// The handle of a machine whose thread takes `queue` and writes to `board`.
     pub(crate) fn new(queue: Sender<Message>, board: StatusBoard) -> Self {
         Self { queue, board }
     }

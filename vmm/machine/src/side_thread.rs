@@ -10,7 +10,7 @@ const STACK_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// When there can be no more threads. Neither was done then.
-pub(crate) fn run_beside<T: Send, U>(
+pub(crate) fn run_in_parallel<T: Send, U>(
     name: &str,
     aside: impl FnOnce() -> T + Send,
     here: impl FnOnce() -> U,
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn both_are_done() {
-        let (aside, here) = run_beside(
+        let (aside, here) = run_in_parallel(
             "aside",
             || thread::current().id(),
             || thread::current().id(),

@@ -7,11 +7,11 @@ use nix::time::{ClockId, clock_gettime};
 use vmm_devices::WatchdogAction;
 use vmm_devices::virtio::balloon::{BalloonControl, BalloonSize};
 
-use crate::cards::Cards;
 use crate::clock_time::nanoseconds;
 use crate::disks::Disks;
 use crate::durable::{DurableStore, SyncFailure};
 use crate::guest_event::ResetSource;
+use crate::nics::Nics;
 use crate::pci::address::PciAddress;
 use crate::route_failures::RouteFailures;
 use crate::timeline::Timeline;
@@ -123,13 +123,13 @@ pub struct Status {
     pub end: Option<End>,
     /// Size of the balloon, if the machine has one.
     pub balloon: Option<BalloonSize>,
-    /// Disks that lost data, in the order of their addresses, and the variable store if it did.
+    /// Disks with a sync failure, in the order of their addresses, and the variable store if it has one.
     pub sync_failures: Vec<SyncFailure>,
-    /// Network cards whose link is down; `None` before the machine is built.
+    /// NICs whose link is down; `None` before the machine is built.
     pub links_down: Option<Vec<PciAddress>>,
     /// How often the host refused to connect or disconnect an interrupt of a device.
     pub route_failures: u64,
-    /// How often its owner has changed the status: tells which of two was first.
+    /// How often the machine thread has changed the status: tells which of two was first.
     pub updates: u64,
 }
 
@@ -155,7 +155,7 @@ pub enum Change {
     /// The guest's kernel gave up and goes on by itself, with its crash kernel.
     CrashLoaded,
     /// The host failed to make durable what the guest had written.
-    WritebackFailed {
+    SyncFailed {
         /// What the guest wrote it to.
         store: DurableStore,
         /// The host's error number.
@@ -163,7 +163,7 @@ pub enum Change {
     },
 }
 
-/// The status, written by the owner and read by anybody.
+/// The status, written by the machine thread and read by anybody.
 #[derive(Clone, Default)]
 pub(crate) struct StatusBoard {
     status: Arc<Mutex<Status>>,
@@ -172,7 +172,7 @@ pub(crate) struct StatusBoard {
     timeline: Timeline,
     balloon: Arc<OnceLock<Arc<BalloonControl>>>,
     disks: Arc<OnceLock<Disks>>,
-    cards: Arc<OnceLock<Cards>>,
+    nics: Arc<OnceLock<Nics>>,
     route_failures: RouteFailures,
 }
 
@@ -182,7 +182,7 @@ impl StatusBoard {
         status.first_timestamp_ns = self.first_timestamp_ns.load(Ordering::Relaxed);
         status.balloon = self.balloon().map(|balloon| balloon.size());
         status.sync_failures = self.disks().map(Disks::sync_failures).unwrap_or_default();
-        status.links_down = self.cards().map(Cards::links_down);
+        status.links_down = self.nics().map(Nics::links_down);
         status.route_failures = self.route_failures.count();
         status
     }
@@ -214,14 +214,14 @@ impl StatusBoard {
         self.disks.get_or_init(|| disks.clone());
     }
 
-    /// The network cards, once the machine is built.
-    pub(crate) fn cards(&self) -> Option<&Cards> {
-        self.cards.get()
+    /// The NICs, once the machine is built.
+    pub(crate) fn nics(&self) -> Option<&Nics> {
+        self.nics.get()
     }
 
-    /// Tells which network cards the machine has. Once.
-    pub(crate) fn set_cards(&self, cards: &Cards) {
-        self.cards.get_or_init(|| cards.clone());
+    /// Tells which NICs the machine has. Once.
+    pub(crate) fn set_nics(&self, nics: &Nics) {
+        self.nics.get_or_init(|| nics.clone());
     }
 
     /// Counts interrupts that the host does not connect.

@@ -15,7 +15,7 @@ use crate::config::MachineConfig;
 use crate::events::GuestEvents;
 use crate::gate::{Command, Gate};
 use crate::guest_event::{GuestEvent, ResetSource};
-use crate::ports::Buses;
+use crate::io_ports::Buses;
 use crate::snapshot::error::SnapshotError;
 use crate::stuck::StuckVcpus;
 use crate::timeline::{Phase, Timeline};
@@ -31,7 +31,7 @@ pub(crate) struct Vcpus {
     states: StateTable,
 }
 
-/// What vCPU threads and owner hand each other: a state for each vCPU, or why there is none.
+/// What vCPU threads and machine thread hand each other: a state for each vCPU, or why there is none.
 #[derive(Clone, Default)]
 struct StateTable(Arc<Mutex<Vec<Result<VcpuState, String>>>>);
 

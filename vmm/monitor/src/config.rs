@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    BootSource, DebugPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
+    BootSource, DebugIoPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
     MachineConfig, PciAddress, RebootPolicy, SerialConfig,
 };
 
@@ -102,7 +102,7 @@ pub fn check(
             serial,
             devices,
             io_threads,
-            debug: DebugPorts {
+            debug: DebugIoPorts {
                 timestamp: debug.boot_timestamp_port,
                 exit: debug.debug_exit_port,
             },
@@ -221,8 +221,8 @@ pub fn disk_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldEr
     places::address("disk", wire)
 }
 
-/// Reads where the network card of a request is.
-pub fn card_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
+/// Reads where the NIC of a request is.
+pub fn nic_address(wire: Option<&v1::PciAddress>) -> Result<PciAddress, FieldError> {
     places::address("card", wire)
 }
 
@@ -240,7 +240,7 @@ fn kind(
         // All consoles were read before.
         Some(Wire::Console(_)) => Err(FieldError::new(path, "is a console without its ports")),
         Some(Wire::Blk(blk)) => disk::disk(path, blk, descriptors),
-        Some(Wire::Net(net)) => net::card(path, net, descriptors),
+        Some(Wire::Net(net)) => net::nic(path, net, descriptors),
         Some(Wire::Rng(v1::VirtioRng {})) => Ok(DeviceConfig::Rng),
         Some(Wire::Balloon(balloon)) => balloon::balloon(path, *balloon),
         Some(Wire::Vsock(vsock)) => vsock::vsock(path, vsock, descriptors),

@@ -1,8 +1,8 @@
-//! What disks and network cards have done. Like all questions it waits for nobody.
+//! What disks and NICs have done. Like all questions it waits for nobody.
 
 use proto_vmm::v1::{self, frame::Body};
 use vmm_devices::virtio::blk::{DiskCount, DiskCounts};
-use vmm_machine::{CardCounts, PciAddress};
+use vmm_machine::{NicCounts, PciAddress};
 
 use crate::answers::Requester;
 use crate::server::Server;
@@ -22,7 +22,7 @@ impl Server {
     }
 
     pub(crate) fn answer_net_stats(&mut self, requester: Requester) -> Result<(), v1::Error> {
-        let counts = self.live_machine()?.card_counts();
+        let counts = self.live_machine()?.nic_counts();
         let response = v1::Response {
             id: requester.request,
             status: Some(self.status()),
@@ -34,7 +34,7 @@ impl Server {
     }
 }
 
-fn net_stats((address, counts): &(PciAddress, CardCounts)) -> v1::NetStats {
+fn net_stats((address, counts): &(PciAddress, NicCounts)) -> v1::NetStats {
     v1::NetStats {
         card: Some(status::pci_address(*address)),
         received: counts.received,

@@ -91,13 +91,13 @@ impl Server {
         let host_failed =
             |io_error: std::io::Error| error(v1::ErrorCode::Host, &io_error.to_string());
         if let Some(parts) = checked.console {
-            self.open_ports(parts).map_err(host_failed)?;
+            self.open_console_ports(parts).map_err(host_failed)?;
         }
         let observer = self.notices.observer();
         let handle = match self.machine.build(checked.machine, restore, observer) {
             Ok(handle) => handle,
             Err(io_error) => {
-                self.close_ports();
+                self.close_console_ports();
                 return Err(host_failed(io_error));
             }
         };
@@ -166,7 +166,7 @@ impl Server {
         self.log.error("configure", &text);
         let refusal = if build_error.is_configuration() {
             self.recorder.clear_target();
-            self.close_ports();
+            self.close_console_ports();
             self.guest = None;
             v1::Error {
                 field: field_of(build_error),

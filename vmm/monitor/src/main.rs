@@ -10,11 +10,13 @@
 mod answers;
 mod arguments;
 mod balloon;
-mod card_requests;
 mod config;
+mod nic_requests;
 
 mod connection;
 mod console;
+mod console_port_requests;
+mod console_ports;
 mod descriptors;
 mod device_stats;
 mod exit_record;
@@ -26,8 +28,6 @@ mod log;
 mod log_file;
 mod notices;
 mod poller;
-mod port_requests;
-mod ports;
 mod requests;
 mod server;
 mod snapshot_file;

@@ -192,7 +192,7 @@ impl Server {
             RequestError::WrongState { .. } => {
                 error(v1::ErrorCode::WrongState, &refused.to_string())
             }
-            RequestError::Disk(_) | RequestError::Card(_) => {
+            RequestError::Disk(_) | RequestError::Nic(_) => {
                 error(v1::ErrorCode::InvalidArgument, &chain(&refused))
             }
             RequestError::Host(_) | RequestError::Memory(_) | RequestError::Save(_) => {

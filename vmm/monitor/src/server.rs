@@ -15,13 +15,13 @@ use vmm_sys::peer::Peer;
 use crate::answers::{PendingAnswers, error};
 use crate::connection::{Connection, ConnectionError};
 use crate::console::{Console, SerialLine};
+use crate::console_ports::ServedConsolePorts;
 use crate::exit_record::Recorder;
 use crate::guest::Guest;
 use crate::identity::Identity;
 use crate::log::{Level, Log};
 use crate::notices::Notices;
 use crate::poller::{Poller, Ready, Source, Terminal};
-use crate::ports::Ports;
 use crate::status;
 use crate::timeline::ProcessTimes;
 
@@ -60,7 +60,7 @@ pub struct Server {
     pub(crate) serial: SerialLine,
     pub(crate) console: Console,
     /// Of the virtio console, if the machine has one.
-    pub(crate) ports: Option<Ports>,
+    pub(crate) console_ports: Option<ServedConsolePorts>,
     pub(crate) recorder: Recorder,
     connections: BTreeMap<u32, Connection>,
     next_connection: u32,
@@ -103,7 +103,7 @@ impl Server {
             notices: Notices::new()?,
             serial,
             console,
-            ports: None,
+            console_ports: None,
             recorder,
             connections: BTreeMap::new(),
             next_connection: 0,
@@ -165,7 +165,10 @@ impl Server {
     /// How long to wait at most.
     fn patience(&self) -> Option<Duration> {
         let deadlines = self.connections.values().filter_map(Connection::deadline);
-        let rests = self.ports.as_ref().and_then(Ports::deadline);
+        let rests = self
+            .console_ports
+            .as_ref()
+            .and_then(ServedConsolePorts::deadline);
         deadlines
             .chain(self.farewell)
             .chain(rests)

@@ -117,7 +117,7 @@ pub fn event_kind(change: Change) -> Option<v1::EventKind> {
         Change::WatchdogExpired(_) => v1::EventKind::WatchdogExpired,
         Change::Panicked => v1::EventKind::Panicked,
         Change::CrashLoaded => v1::EventKind::CrashLoaded,
-        Change::WritebackFailed { .. } => v1::EventKind::DiskSyncFailed,
+        Change::SyncFailed { .. } => v1::EventKind::DiskSyncFailed,
     })
 }
 
@@ -133,7 +133,7 @@ pub fn change_name(change: Change) -> &'static str {
         Change::WatchdogExpired(_) => "watchdog-expired",
         Change::Panicked => "panicked",
         Change::CrashLoaded => "crash-loaded",
-        Change::WritebackFailed { .. } => "disk-sync-failed",
+        Change::SyncFailed { .. } => "disk-sync-failed",
     }
 }
 
@@ -144,7 +144,7 @@ pub fn change_detail(change: Change) -> String {
         Change::Reset(None) => "on request".to_owned(),
         Change::ResetWaits(device) => format!("{device} does not come to rest"),
         Change::WatchdogExpired(action) => format!("action {action}"),
-        Change::WritebackFailed { store, errno } => {
+        Change::SyncFailed { store, errno } => {
             let error = std::io::Error::from_raw_os_error(errno);
             format!("{store} fails every flush from now on: {error}")
         }

@@ -74,11 +74,11 @@ fn add_of_node(calls: &mut Calls, trace: &str) -> anyhow::Result<()> {
             _ => kind_of(thread),
         };
         let mut arguments = vec![0; 4];
-        let looked_at = index
+        let inspected = index
             .parse()
             .ok()
             .and_then(|at: usize| arguments.get_mut(at));
-        if let Some(argument) = looked_at {
+        if let Some(argument) = inspected {
             *argument = u64::from_str_radix(value, 16).context("an argument")?;
         }
         let call = Call {
@@ -140,7 +140,7 @@ fn add(calls: &mut Calls, trace: &str) {
 fn distinct(call: &Call) -> Call {
     let mut call = call.clone();
     call.arguments.truncate(4);
-    let looked_at: &[usize] = match call.name.as_str() {
+    let inspected: &[usize] = match call.name.as_str() {
         "ioctl" | "fcntl" => &[1],
         "newfstatat" => &[3],
         "mmap" | "mprotect" | "madvise" | "tgkill" => &[2],
@@ -148,7 +148,7 @@ fn distinct(call: &Call) -> Call {
         _ => &[],
     };
     for (index, argument) in call.arguments.iter_mut().enumerate() {
-        if !looked_at.contains(&index) {
+        if !inspected.contains(&index) {
             *argument = 0;
         }
     }

@@ -1,4 +1,4 @@
-//! Frames and commands to a network card that make no sense.
+//! Frames and commands to a NIC that make no sense.
 
 use super::case::Case;
 use super::outcome::Outcome::{Ignored, NeedsReset};
@@ -13,7 +13,7 @@ const MQ: u64 = 1 << 22;
 const MAX_PAIRS: usize = 8;
 const ANSWER: usize = 0x2000;
 
-/// What is expected where vhost-net moves the frames: its kernel gives up the ring of a frame that the card itself
+/// What is expected where vhost-net moves the frames: its kernel gives up the ring of a frame that the NIC itself
 /// drops, and tries a frame that is shorter than its header again and again.
 pub const BY_VHOST: &[(&str, &[Outcome])] = &[
     ("only-a-readable-buffer", &[Ignored]),
@@ -168,7 +168,7 @@ pub const CASES: &[Case] = &[
         },
     },
     Case {
-        name: "pairs-that-the-card-has-not",
+        name: "more-pairs-than-the-nic-has",
         expected: &[ERROR],
         run: |victim| {
             for pairs in [0u16, 0x100, 0x8000, 0xffff] {

@@ -7,13 +7,13 @@ use core::fmt;
 pub enum Outcome {
     /// The device waits for its reset.
     NeedsReset,
-    /// The device answered; of a disk, and of a card's commands, with this status.
+    /// The device answered; of a disk, and of a NIC's commands, with this status.
     Answered(u8),
     /// A request, or a write to a register, was left alone.
     Ignored,
 }
 
-/// A disk's or a card's word that something failed.
+/// A disk's or a NIC's word that something failed.
 pub const ERROR: Outcome = Outcome::Answered(1);
 /// A disk does not know the request.
 pub const UNSUPPORTED: Outcome = Outcome::Answered(2);

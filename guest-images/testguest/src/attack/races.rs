@@ -32,7 +32,7 @@ const PAGE_BYTES: usize = 4096;
 /// balloon might be asked to take.
 const LENGTHS: [u64; 4] = [0, u32::MAX as u64, 1 << 31, PAGE_BYTES as u64];
 /// How often the used ring is looked at for an answer before the next request.
-const LOOKS: u32 = 2_000;
+const POLLS: u32 = 2_000;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -85,7 +85,7 @@ fn rewrite(victim: &mut Victim<'_>) -> Result<(), DeviceError> {
         let queue = victim.main_queue();
         victim.offer(queue, HEADS[usize::from(victim.avail(queue) % 2)]);
         victim.kick(queue);
-        let answered = (0..LOOKS).any(|_| victim.take_used(queue).is_some());
+        let answered = (0..POLLS).any(|_| victim.take_used(queue).is_some());
         if !answered && victim.needs_reset() {
             victim.start()?;
         }

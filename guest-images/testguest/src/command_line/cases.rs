@@ -1,6 +1,6 @@
 //! Sets of tests and attacks, by their names on the command line.
 
-/// A test of a network card.
+/// A test of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetCase {
     /// Frames to the echo peer and back.
@@ -37,7 +37,7 @@ impl NetCase {
     ];
 }
 
-/// Tests of a network card, in the order in which they are declared.
+/// Tests of a NIC, in the order in which they are declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetCases(u16);
 
@@ -66,7 +66,7 @@ impl NetCases {
 pub enum Attack {
     /// Disks.
     Blk,
-    /// Network cards.
+    /// NICs.
     Net,
     /// Entropy sources.
     Rng,
@@ -82,7 +82,7 @@ pub enum Attack {
     Bridges,
     /// The machine as a whole, which ends of it.
     Execute,
-    /// Nothing more: the frames of network cards are moved by vhost-net, whose kernel judges some rings otherwise.
+    /// Nothing more: the frames of NICs are moved by vhost-net, whose kernel judges some rings otherwise.
     Vhost,
 }
 

@@ -43,7 +43,7 @@ const STATS_BYTES: u8 = 2 * 10;
 const TIMEOUT_MS: u64 = 10_000;
 /// How long the host may take for its next step.
 const HOST_PATIENCE_MS: u64 = 60_000;
-const LOOK_AGAIN_MS: u64 = 1;
+const POLL_INTERVAL_MS: u64 = 1;
 
 /// What the test found out about a device that passed.
 pub struct BalloonSummary {
@@ -165,7 +165,8 @@ impl<'a> Balloon<'a> {
             if self.clock.now() > deadline {
                 return Err(DeviceError::Timeout("the host's target"));
             }
-            self.clock.sleep_until(self.clock.after_ms(LOOK_AGAIN_MS));
+            self.clock
+                .sleep_until(self.clock.after_ms(POLL_INTERVAL_MS));
         }
         Ok(())
     }

@@ -39,8 +39,8 @@ const STATUS_AT: usize = HEADER_BYTES as usize;
 const PATIENCE_MS: u64 = 10_000;
 /// Writing every block takes no longer.
 const FILL_MS: u64 = 120_000;
-/// The clock is looked at after so many looks at the ring.
-const LOOKS: u32 = 64;
+/// Polls of the ring between two reads of the clock.
+const POLLS: u32 = 64;
 
 /// Result of a load.
 struct Tally {
@@ -221,7 +221,7 @@ impl<'a> Driver<'a> {
         }
         self.send();
         let mut is_over = false;
-        let mut looks = 0u32;
+        let mut polls = 0u32;
         let mut patience = clock.after_ms(PATIENCE_MS);
         while self.done < self.begun {
             let before = self.done;
@@ -237,8 +237,8 @@ impl<'a> Driver<'a> {
             } else {
                 self.idle(clock, mode, patience);
             }
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS) || mode == Mode::Irq {
+            polls = polls.wrapping_add(1);
+            if polls.is_multiple_of(POLLS) || mode == Mode::Irq {
                 let now = clock.now();
                 is_over = now >= end;
                 if self.done > before {

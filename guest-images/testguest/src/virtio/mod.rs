@@ -70,7 +70,7 @@ const WANTED_QUEUE_SIZE: u16 = 64;
 /// The device types this guest tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Network card.
+    /// NIC.
     Net,
     /// Block device.
     Blk,

@@ -13,7 +13,7 @@ use integration::vmm_bench::{ECHO_PORT, GUEST_ADDRESS, NODE_ADDRESS, SINK_PORT, 
 use crate::figure::figure;
 
 const CHUNK_BYTES: usize = 64 << 10;
-/// A card may take a moment until the first packet gets through.
+/// A NIC may take a moment until the first packet gets through.
 const ATTEMPTS: u32 = 100;
 
 /// Talks to the node at an address for a time.
@@ -26,7 +26,7 @@ const TESTS: [(&str, Test); 3] = [
     ("tcp_round_trips", echo),
 ];
 
-/// Gives the card its address, and then as [`talk`] by each test.
+/// Gives the NIC its address, and then as [`talk`] by each test.
 pub fn run(time: Duration) -> anyhow::Result<()> {
     set_up()?;
     for (name, _) in TESTS {
@@ -43,20 +43,20 @@ pub fn talk(node: &str, name: &str, time: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the one card its address.
+/// Gives the one NIC its address.
 fn set_up() -> anyhow::Result<()> {
-    let cards = fs::read_dir("/sys/class/net")?.filter_map(Result::ok);
-    let names = cards.map(|card| card.file_name().to_string_lossy().into_owned());
-    let card = names
+    let nics = fs::read_dir("/sys/class/net")?.filter_map(Result::ok);
+    let names = nics.map(|nic| nic.file_name().to_string_lossy().into_owned());
+    let nic = names
         .into_iter()
         .find(|name| name != "lo")
-        .context("no network card")?;
+        .context("no network device")?;
     let ip = |arguments: &[&str]| {
         let mut command = Command::new("/bin/busybox");
         process::output(command.arg("ip").args(arguments))
     };
-    ip(&["addr", "add", &format!("{GUEST_ADDRESS}/24"), "dev", &card])?;
-    ip(&["link", "set", &card, "up"])?;
+    ip(&["addr", "add", &format!("{GUEST_ADDRESS}/24"), "dev", &nic])?;
+    ip(&["link", "set", &nic, "up"])?;
     Ok(())
 }
 

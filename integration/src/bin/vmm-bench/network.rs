@@ -1,4 +1,4 @@
-//! The other end of the guest's network card.
+//! The other end of the guest's NIC.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};

@@ -8,7 +8,7 @@
 //!
 //! What the guest programs is written to the variable store at once, and is on stable storage before
 //! the guest can learn that it was done: before it reads a status, and before it can read the memory
-//! again. One sync that fails is final, as with a disk ([`LostData`]): all that is programmed later fails,
+//! again. One sync that fails is final, as with a disk ([`SyncFailureLatch`]): all that is programmed later fails,
 //! too. The status says so only of what was programmed, because firmware that finds an error bit before it
 //! has programmed anything takes the flash memory for ROM.
 
@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use vmm_memory::RomMemory;
 
-use crate::lost_data::{LostData, saved_errno};
 use crate::state::{DeviceState, Payload, StateError};
+use crate::sync_failure::{SyncFailureLatch, saved_errno};
 
 use layout::MOST_BUFFERED;
 pub use layout::{BLOCK_BYTES, MAX_BYTES};
@@ -232,10 +232,10 @@ impl Flash {
         }
     }
 
-    /// That a sync of the variable store failed, once one has: what the guest programmed may be lost.
+    /// The sync failure of the variable store, if a sync failed: data that the guest programmed may be lost.
     #[must_use]
-    pub fn lost_data(&self) -> Arc<LostData> {
-        Arc::clone(self.store.lost())
+    pub fn sync_failure(&self) -> Arc<SyncFailureLatch> {
+        Arc::clone(self.store.sync_failure())
     }
 
     /// Brings what was programmed to stable storage.
@@ -250,7 +250,7 @@ impl Flash {
 
     /// What was programmed is on stable storage after this, or the status says that it is not.
     fn settle(&mut self) {
-        // The status and [`Self::lost_data`] say it.
+        // The status and [`Self::sync_failure`] say it.
         drop(self.sync());
     }
 
@@ -277,7 +277,7 @@ impl Flash {
             status: self.status.into(),
             buffer_offsets: self.buffer.iter().map(|(offset, _)| *offset).collect(),
             buffer: self.buffer.iter().map(|(_, value)| *value).collect(),
-            sync_errno: self.store.lost().errno().unwrap_or(0),
+            sync_errno: self.store.sync_failure().errno().unwrap_or(0),
         }
         .to_payload()
     }
@@ -311,7 +311,7 @@ impl Flash {
             return wrong("its buffer");
         }
         if let Some(errno) = saved_errno(state.sync_errno).map_err(FlashState::wrong)? {
-            self.store.lost().note(errno);
+            self.store.sync_failure().note(errno);
         }
         self.mode = mode;
         self.status = status;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmm_memory::{RomError, RomMemory};
 
 use super::layout::{BLOCK_BYTES, MAX_BYTES};
-use crate::lost_data::LostData;
+use crate::sync_failure::SyncFailureLatch;
 
 /// A block.
 const ERASED: [u8; 4096] = [0xff; 4096];
@@ -67,7 +67,7 @@ pub(super) struct Store {
     memory: Arc<RomMemory>,
     /// The file has what is not on stable storage yet.
     is_dirty: bool,
-    lost: Arc<LostData>,
+    sync_failure: Arc<SyncFailureLatch>,
 }
 
 impl Store {
@@ -83,7 +83,7 @@ impl Store {
             file,
             memory: Arc::new(RomMemory::of(&content)?),
             is_dirty: false,
-            lost: Arc::default(),
+            sync_failure: Arc::default(),
         })
     }
 
@@ -129,7 +129,7 @@ impl Store {
             }
             Overwritten::InPart(error) => {
                 // Nobody knows any more what the file has: whatever is programmed from now on is not called durable.
-                self.lost.note_error(&error);
+                self.sync_failure.note_error(&error);
                 self.is_dirty = true;
                 return false;
             }
@@ -145,8 +145,8 @@ impl Store {
     }
 
     /// That a sync failed, once one has.
-    pub(super) fn lost(&self) -> &Arc<LostData> {
-        &self.lost
+    pub(super) fn sync_failure(&self) -> &Arc<SyncFailureLatch> {
+        &self.sync_failure
     }
 
     /// Brings everything to stable storage. Once that has failed, it fails for all that is written later:
@@ -157,12 +157,12 @@ impl Store {
         }
         // Whether or not it failed: the kernel has given up on what it could not write.
         self.is_dirty = false;
-        if let Some(errno) = self.lost.errno() {
+        if let Some(errno) = self.sync_failure.errno() {
             return Err(io::Error::from_raw_os_error(errno));
         }
         self.file
             .sync_data()
-            .inspect_err(|error| self.lost.note_error(error))
+            .inspect_err(|error| self.sync_failure.note_error(error))
     }
 }
 

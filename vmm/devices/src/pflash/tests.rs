@@ -156,10 +156,10 @@ fn programmed(flash: &mut Flash) -> u8 {
 fn after_a_sync_that_failed_nothing_is_programmed_with_success() {
     let Some(losing) = Losing::new() else { return };
     let mut flash = losing.flash();
-    assert_eq!(flash.lost_data().errno(), None);
+    assert_eq!(flash.sync_failure().errno(), None);
     assert_eq!(programmed(&mut flash), READY | PROGRAM_FAILED);
-    let lost = flash.lost_data().errno();
-    assert!(lost.is_some());
+    let sync_failure = flash.sync_failure().errno();
+    assert!(sync_failure.is_some());
     // The host says that all is well, and the guest would believe it.
     losing.host.make_space();
     losing.file.sync_data().unwrap();
@@ -175,7 +175,7 @@ fn after_a_sync_that_failed_nothing_is_programmed_with_success() {
     let saved = flash.save();
     let mut other = losing.flash();
     other.load(&saved).unwrap();
-    assert_eq!(other.lost_data().errno(), lost);
+    assert_eq!(other.sync_failure().errno(), sync_failure);
     assert_eq!(programmed(&mut other), READY | PROGRAM_FAILED);
 }
 
@@ -184,11 +184,11 @@ fn a_sync_that_fails_before_a_save_is_an_error_and_not_lost_by_the_next() {
     let Some(losing) = Losing::new() else { return };
     let mut flash = losing.flash();
     flash.write(0, &[PROGRAM, 3]);
-    let lost = flash.sync().unwrap_err().raw_os_error();
-    assert!(lost.is_some());
+    let sync_failure = flash.sync().unwrap_err().raw_os_error();
+    assert!(sync_failure.is_some());
     losing.host.make_space();
     assert_eq!(flash.save().version, 2);
-    assert_eq!(flash.lost_data().errno(), lost);
+    assert_eq!(flash.sync_failure().errno(), sync_failure);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A network card whose cable is a pair of sockets.
+//! A NIC whose cable is a pair of sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -8,7 +8,7 @@ use vm_memory::VolatileSlice;
 use vm_memory::bitmap::BitmapSlice;
 use vmm_devices::Payloads;
 use vmm_devices::virtio::VirtioDevice;
-use vmm_devices::virtio::net::{NetConfig, NetDevice, PacketPort};
+use vmm_devices::virtio::net::{NetConfig, NetDevice, PacketBackend};
 use vmm_sys::guest_io::{read_packet, write_packet};
 use vmm_sys::tap::{TapError, TapOffloads};
 
@@ -24,7 +24,7 @@ impl AsRawFd for Cable {
     }
 }
 
-impl PacketPort for Cable {
+impl PacketBackend for Cable {
     fn receive<B: BitmapSlice>(
         &self,
         parts: &[VolatileSlice<'_, B>],
@@ -62,7 +62,7 @@ pub struct NetPeer {
 }
 
 impl NetPeer {
-    /// A card with two pairs of queues.
+    /// A NIC with two pairs of queues.
     pub fn new() -> Self {
         let pair = |_| {
             let (near, far) = UnixDatagram::pair().expect("sockets");
@@ -87,7 +87,7 @@ impl NetPeer {
 
 impl Peer for NetPeer {
     fn device(&self) -> Box<dyn VirtioDevice> {
-        Box::new(NetDevice::new(self.cables(), &self.config).expect("a card"))
+        Box::new(NetDevice::new(self.cables(), &self.config).expect("a NIC"))
     }
 
     fn restored(&self, payloads: &mut Payloads) -> Option<Box<dyn VirtioDevice>> {

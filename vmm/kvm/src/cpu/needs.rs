@@ -148,7 +148,7 @@ static OWNED: [(Feature, &[Feature]); 2] = [
 pub(crate) fn first_unmet(set: &FeatureSet) -> Option<(Feature, Feature)> {
     let owned = OWNED
         .iter()
-        .flat_map(|(owner, members)| members.iter().map(move |member| (*member, *owner)));
+        .flat_map(|(word, members)| members.iter().map(move |member| (*member, *word)));
     let mut all = NEEDS.iter().copied().chain(owned);
     all.find(|(feature, need)| set.contains(*feature) && !set.contains(*need))
 }

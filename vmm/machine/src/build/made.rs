@@ -8,14 +8,14 @@ use vmm_sys::affinity::AffinityMask;
 use vmm_sys::threads::Threads;
 
 use crate::acpi::DescribedPci;
-use crate::cards::Cards;
 use crate::chipset::Chipset;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
 use crate::disks::Disks;
 use crate::firmware::platform::Platform;
+use crate::io_ports::Buses;
+use crate::nics::Nics;
 use crate::pci::bus::PciBus;
-use crate::ports::Buses;
 
 /// What later phases keep of the former.
 pub(crate) struct Parts {
@@ -38,7 +38,7 @@ pub(crate) struct Devices {
     pub(crate) chipset: Chipset,
     pub(crate) threads: DeviceThreads,
     pub(crate) disks: Disks,
-    pub(crate) cards: Cards,
+    pub(crate) nics: Nics,
     /// Of a machine that boots by firmware.
     pub(crate) platform: Option<Arc<Platform>>,
 }

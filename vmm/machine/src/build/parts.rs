@@ -16,7 +16,7 @@ use crate::firmware::order::BootOrder;
 use crate::firmware::{self, Plan, Platform};
 use crate::guest_event::GuestEvent;
 use crate::pci::hooks::{BindKick, Unbind};
-use crate::pci::{self, PciBus, PlacedFunction, ShowPage, Shown};
+use crate::pci::{self, ConfigPages, MapPage, PciBus, PlacedFunction};
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::{Snapshot, kvm_error};
 use crate::{boot, direct_boot_tables};
@@ -89,12 +89,12 @@ impl Parts {
         if is_new {
             bus.place()?;
         } else {
-            bus.follow_all();
+            bus.remap_all();
         }
         if self.config.boot.maps_pci() {
             let memory = Arc::new(RomMemory::zeroed(bus.slots().count())?);
-            let show = show_page(Arc::clone(&self.vm), Arc::clone(&memory), events.clone());
-            bus.show(Shown::new(memory, show));
+            let map_page = page_mapper(Arc::clone(&self.vm), Arc::clone(&memory), events.clone());
+            bus.map_config_pages(ConfigPages::new(memory, map_page));
         }
         Ok(bus)
     }
@@ -117,7 +117,7 @@ fn bind_kick(vm: Arc<Vm>) -> BindKick {
 
 /// Shows configuration space by overlays, of which a machine without firmware has no others. A guest that
 /// has functions come and go by their bridges is held back.
-fn show_page(vm: Arc<Vm>, memory: Arc<RomMemory>, events: GuestEvents) -> ShowPage {
+fn page_mapper(vm: Arc<Vm>, memory: Arc<RomMemory>, events: GuestEvents) -> MapPage {
     let limiter = ChangeLimiter::default();
     Box::new(move |page, offset| {
         limiter.wait(1);

@@ -35,7 +35,7 @@ pub enum FirmwareError {
     #[error("firmware cannot be configured")]
     Items(#[from] ItemError),
     /// Boot order names a device that is not there, or cannot be booted from.
-    #[error("{0} is in the boot order, but no disk or network card is there")]
+    #[error("{0} is in the boot order, but no disk or network device is there")]
     BootOrder(crate::pci::address::PciAddress),
     /// The machine's tables have no place for the address of the generation id.
     #[error("the ACPI tables have no place for the address of the generation id")]

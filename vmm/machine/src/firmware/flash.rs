@@ -48,15 +48,14 @@ impl PlacedFlash {
         Arc::clone(&self.flash)
     }
 
-    /// Does what may sync the variable store, and reports to the owner when that loses data.
+    /// Does what may sync the variable store, and reports to the machine thread when that loses data.
     fn work<T>(&self, work: impl FnOnce(&mut Flash) -> T) -> T {
         let mut flash = self.flash.lock();
         let before = self.flash.sync_failure();
         let done = work(&mut flash);
         if let (None, Some(errno)) = (before, self.flash.sync_failure()) {
             let store = DurableStore::Variables;
-            self.events
-                .notify(GuestEvent::WritebackFailed { store, errno });
+            self.events.notify(GuestEvent::SyncFailed { store, errno });
         }
         done
     }

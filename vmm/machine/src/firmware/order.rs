@@ -4,7 +4,7 @@ use crate::config::DeviceConfig;
 use crate::firmware::error::FirmwareError;
 use crate::pci::address::PciAddress;
 
-/// Root of all paths: the host bridge, by its ports.
+/// Root of all paths: the host bridge, by its I/O ports.
 const HOST_BRIDGE: &str = "/pci@i0cf8";
 
 /// Behind the last path: what is not named before is not booted from.
@@ -18,7 +18,7 @@ pub(crate) struct BootOrder {
 impl BootOrder {
     /// Learns where all devices are.
     pub(crate) fn of(devices: &[(PciAddress, DeviceConfig)]) -> Self {
-        let port = |bus: u8| {
+        let root_port = |bus: u8| {
             devices.iter().find_map(|(address, config)| match config {
                 DeviceConfig::RootPort { secondary_bus } if *secondary_bus == bus => Some(*address),
                 _ => None,
@@ -33,7 +33,7 @@ impl BootOrder {
             };
             let bridge = match address.bus() {
                 0 => String::new(),
-                bus => format!("/pci-bridge@{:x}", port(bus)?.device()),
+                bus => format!("/pci-bridge@{:x}", root_port(bus)?.device()),
             };
             Some((*address, format!("{HOST_BRIDGE}{bridge}{tail}")))
         };
@@ -92,7 +92,7 @@ mod tests {
         let error = order.file(&[place(0, 3)]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "0000:00:03.0 is in the boot order, but no disk or network card is there"
+            "0000:00:03.0 is in the boot order, but no disk or network device is there"
         );
     }
 }

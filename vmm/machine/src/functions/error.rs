@@ -9,7 +9,7 @@ use vmm_devices::virtio::transport;
 use vmm_devices::virtio::vsock::VsockError;
 use vmm_devices::watchdog::i6300esb::I6300EsbError;
 
-use crate::cards::NetCardError;
+use crate::nics::NicConfigError;
 use crate::pci::address::PciAddress;
 
 /// A PCI function could not be made.
@@ -44,9 +44,9 @@ pub enum DeviceErrorKind {
     /// A disk.
     #[error("the disk is not usable")]
     Blk(#[from] BlkError),
-    /// A network card.
-    #[error("the network card is not usable")]
-    Net(#[from] NetCardError),
+    /// A NIC.
+    #[error("the network device is not usable")]
+    Net(#[from] NicConfigError),
     /// The device refuses its configuration, or its payload.
     #[error("the balloon cannot be made")]
     Balloon(#[from] BalloonError),

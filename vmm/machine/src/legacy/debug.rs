@@ -1,4 +1,4 @@
-//! Debug ports, only there when asked for.
+//! Debug I/O ports, only there when asked for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

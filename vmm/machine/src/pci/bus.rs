@@ -10,7 +10,7 @@ use vmm_devices::{BarWindow, BusNumbers, IoEvent};
 use vmm_memory::Layout;
 
 use super::address_map::AddressMap;
-use super::shown::Shown;
+use super::config_pages::ConfigPages;
 use super::slot::{MappedBar, Slot};
 use super::tree::{Bridges, PlacedFunction, Tree};
 use super::windows::BarAllocator;
@@ -40,21 +40,21 @@ pub(crate) struct PciBus {
     /// Firmware programs BARs and bridges.
     has_firmware: bool,
     /// Configuration space that is memory; `None`: each read is an exit.
-    shown: Option<Shown>,
+    config_pages: Option<ConfigPages>,
     await_quiesce: AwaitQuiesce,
     pub(super) map: RwLock<AddressMap<Target>>,
 }
 
 impl PciBus {
     /// A bus with the host bridge and `functions`, none of them mapped: either
-    /// [`place`](Self::place) or [`follow_all`](Self::follow_all) comes next.
+    /// [`place`](Self::place) or [`remap_all`](Self::remap_all) comes next.
     pub(crate) fn new(bind: BindKick, layout: Layout, functions: Vec<PlacedFunction>) -> Self {
         Self {
             bind,
             layout,
             tree: Tree::new(Bridges::fixed(), functions),
             has_firmware: false,
-            shown: None,
+            config_pages: None,
             await_quiesce: Box::new(|| {}),
             map: RwLock::new(AddressMap::default()),
         }
@@ -74,11 +74,11 @@ impl PciBus {
         }
     }
 
-    /// Shows guests all of configuration space that `shown` has pages for. To be called once functions are
-    /// placed, or followed.
-    pub(crate) fn show(&mut self, shown: Shown) {
-        self.shown = Some(shown);
-        self.follow_shown(|_| true);
+    /// Shows guests all of configuration space that `config_pages` has pages for. To be called once functions are
+    /// placed, or remapped.
+    pub(crate) fn map_config_pages(&mut self, config_pages: ConfigPages) {
+        self.config_pages = Some(config_pages);
+        self.update_config_pages(|_| true);
     }
 
     /// Has `await_quiesce` called for functions that the guest stops while the host works for them.
@@ -87,20 +87,20 @@ impl PciBus {
     }
 
     /// Maps what the functions' registers, which were restored, say.
-    pub(crate) fn follow_all(&self) {
+    pub(crate) fn remap_all(&self) {
         for slot in self.tree.slots() {
-            self.follow(slot);
+            self.remap(slot);
         }
     }
 
     /// Has guests see what the registers of those functions say that `which` is true for.
-    fn follow_shown(&self, which: impl Fn(&Arc<Slot>) -> bool) {
-        let Some(shown) = &self.shown else {
+    fn update_config_pages(&self, which: impl Fn(&Arc<Slot>) -> bool) {
+        let Some(config_pages) = &self.config_pages else {
             return;
         };
         for (number, slot) in self.tree.slots().enumerate() {
             if which(slot) {
-                shown.follow(number, slot, || self.tree.place(slot));
+                config_pages.update(number, slot, || self.tree.place(slot));
             }
         }
     }
@@ -146,13 +146,13 @@ impl PciBus {
             slot.function().reset();
         }
         for (number, slot) in self.tree.slots().enumerate() {
-            self.follow(slot);
-            if let Some(shown) = &self.shown {
-                shown.reset(number);
+            self.remap(slot);
+            if let Some(config_pages) = &self.config_pages {
+                config_pages.reset(number);
             }
         }
         self.place()?;
-        self.follow_shown(|_| true);
+        self.update_config_pages(|_| true);
         Ok(())
     }
 
@@ -164,14 +164,14 @@ impl PciBus {
         }
         let mut allocator = BarAllocator::new(&self.layout);
         for slot in self.tree.root() {
-            let Some(port) = self.tree.port(slot) else {
+            let Some(root_port) = self.tree.root_port(slot) else {
                 place_bars(slot, |bar| allocator.allocate(bar.kind, bar.size))?;
                 continue;
             };
-            let behind = port.behind.as_ref();
+            let behind = root_port.behind.as_ref();
             let bars = behind.map_or(Vec::new(), |behind| behind.function().bars());
             let places = allocator
-                .allocate_port(&bars)
+                .allocate_root_port(&bars)
                 .ok_or_else(|| out_of_space(behind.unwrap_or(slot), bars.first()))?;
             if let Some(behind) = behind {
                 let mut bases = places.bars.iter().copied();
@@ -179,8 +179,8 @@ impl PciBus {
             }
             let buses = BusNumbers {
                 primary: 0,
-                secondary: port.secondary_bus,
-                subordinate: port.secondary_bus,
+                secondary: root_port.secondary_bus,
+                subordinate: root_port.secondary_bus,
             };
             if let Some(bridge) = slot.function().bridge() {
                 bridge.set_routing(buses, places.memory, places.prefetchable);
@@ -199,7 +199,10 @@ impl PciBus {
         if effect.dma_ended {
             (self.await_quiesce)();
         }
-        let behind = self.tree.port(slot).and_then(|port| port.behind.as_ref());
+        let behind = self
+            .tree
+            .root_port(slot)
+            .and_then(|root_port| root_port.behind.as_ref());
         if let (true, Some(behind)) = (was_reset, behind) {
             let mut function = behind.function();
             function.reset();
@@ -208,25 +211,25 @@ impl PciBus {
             }
         }
         // What is behind a bridge, or behind another one that had the same bus, may answer elsewhere now.
-        let moves = effect.bars_changed && self.tree.port(slot).is_some();
+        let moves = effect.bars_changed && self.tree.root_port(slot).is_some();
         let is_behind = |other: &Arc<Slot>| other.address().bus() != 0;
-        self.follow_shown(|other| Arc::ptr_eq(other, slot) || moves && is_behind(other));
+        self.update_config_pages(|other| Arc::ptr_eq(other, slot) || moves && is_behind(other));
         if !effect.bars_changed {
             return;
         }
-        let mut freed = self.follow(slot);
+        let mut freed = self.remap(slot);
         if let Some(behind) = behind {
-            freed |= self.follow(behind);
+            freed |= self.remap(behind);
         }
         if freed {
             for other in self.tree.slots().filter(|other| other.take_refusal()) {
-                self.follow(other);
+                self.remap(other);
             }
         }
     }
 
     /// Makes what is mapped equal to what BARs and bridges say. True when addresses became free.
-    fn follow(&self, slot: &Arc<Slot>) -> bool {
+    fn remap(&self, slot: &Arc<Slot>) -> bool {
         let mut mapped = slot.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut wanted, events) = {
             let function = slot.function();

@@ -1,4 +1,4 @@
-//! The two ways to configuration space: ports 0xCF8/0xCFC and memory (ECAM).
+//! The two ways to configuration space: I/O ports 0xCF8/0xCFC and memory (ECAM).
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ const ENABLE: u32 = 1 << 31;
 /// A write with this bit resets; the others choose how much.
 const RESET_CPU: u8 = 4;
 
-/// The ports 0xCF8 to 0xCFF, the reset register at 0xCF9 among them.
+/// The I/O ports 0xCF8 to 0xCFF, the reset register at 0xCF9 among them.
 pub(crate) struct ConfigPorts {
     bus: Arc<PciBus>,
     address: u32,
     events: GuestEvents,
-    /// `None`: searches for the ports succeed. Not part of a snapshot: one in the midst of a search succeeds.
+    /// `None`: searches for the I/O ports succeed. Not part of a snapshot: one in the midst of a search succeeds.
     search: Option<Search>,
 }
 
@@ -34,7 +34,7 @@ impl ConfigPorts {
         }
     }
 
-    /// Has Linux find no ports, so that it uses configuration space in memory. All others find them.
+    /// Has Linux find no I/O ports, so that it uses configuration space in memory. All others find them.
     pub(crate) fn declining_searches(mut self, declines: bool) -> Self {
         self.search = declines.then(Search::default);
         self

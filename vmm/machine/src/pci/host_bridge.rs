@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vmm_devices::DeviceState;
 use vmm_memory::ECAM_BASE;
 
-use super::followed::{Follow, Followed};
+use super::register_function::{ApplyRegisters, RegisterFunction};
 use super::registers::Registers;
 use crate::chain::chain;
 use crate::events::GuestEvents;
@@ -29,7 +29,7 @@ const PAM: usize = 0x90;
 const PAM_WRITABLE: [u8; PAM_REGISTERS] = [0x30, 0x33, 0x33, 0x33, 0x33, 0x33, 0x33];
 
 /// The bridge of a machine with firmware.
-pub(crate) type HostBridge = Followed<Moves>;
+pub(crate) type HostBridge = RegisterFunction<Moves>;
 
 /// What firmware moves by the bridge's registers.
 pub(crate) struct Moves {
@@ -89,10 +89,10 @@ impl HostBridge {
     }
 }
 
-impl Follow for Moves {
+impl ApplyRegisters for Moves {
     type State = HostBridgeState;
 
-    fn follow(&self, registers: &Registers) {
+    fn apply(&self, registers: &Registers) {
         let ecam = u64::from_le_bytes(registers.array(PCIEXBAR));
         self.decode.set_ecam(ecam);
         if let Err(error) = self.shadow.set(registers.array(PAM)) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use vmm_devices::DeviceState;
 
-use super::followed::{Follow, Followed};
 use super::host_bridge::{SUBSYSTEM, SUBSYSTEM_VIRTUAL};
+use super::register_function::{ApplyRegisters, RegisterFunction};
 use super::registers::Registers;
 use crate::firmware::decode::Decode;
 
@@ -35,7 +35,7 @@ const RCBA: usize = 0xf0;
 const RCBA_WRITABLE: [u8; 4] = 0xffff_c001u32.to_le_bytes();
 
 /// The bridge.
-pub(crate) type LpcBridge = Followed<Arc<Decode>>;
+pub(crate) type LpcBridge = RegisterFunction<Arc<Decode>>;
 
 /// State of the bridge.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -87,10 +87,10 @@ impl LpcBridge {
     }
 }
 
-impl Follow for Arc<Decode> {
+impl ApplyRegisters for Arc<Decode> {
     type State = LpcState;
 
-    fn follow(&self, registers: &Registers) {
+    fn apply(&self, registers: &Registers) {
         let base = u16::from_le_bytes(registers.array(PMBASE));
         let [control] = registers.array(ACPI_CONTROL);
         let [port] = PMBASE_PORT;

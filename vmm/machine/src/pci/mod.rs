@@ -16,15 +16,15 @@ mod address_map;
 mod binding;
 pub(crate) mod bus;
 mod config_access;
+pub(crate) mod config_io_ports;
+mod config_pages;
 pub(crate) mod error;
-mod followed;
 pub(crate) mod hooks;
 mod host_bridge;
 mod lpc;
-pub(crate) mod ports;
+mod register_function;
 mod registers;
 mod search;
-mod shown;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -34,12 +34,12 @@ mod windows;
 pub(crate) use binding::{PacedBinding, VectorBinding};
 pub(crate) use bus::PciBus;
 pub(crate) use config_access::{ConfigPorts, ecam_read, ecam_write};
+pub(crate) use config_pages::{ConfigPages, MapPage, PAGE_BYTES};
 #[cfg(test)]
 pub(crate) use host_bridge::HostBridgeState;
 pub(crate) use host_bridge::{HostBridge, Moves};
 pub(crate) use lpc::LpcBridge;
 #[cfg(test)]
 pub(crate) use lpc::LpcState;
-pub(crate) use shown::{PAGE_BYTES, ShowPage, Shown};
 pub(crate) use slot::Slot;
 pub(crate) use tree::{Bridges, PlacedFunction};

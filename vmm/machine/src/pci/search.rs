@@ -1,10 +1,10 @@
-//! Linux' search for the ports of configuration space (`pci_check_type1` in arch/x86/pci/direct.c).
+//! Linux' search for the I/O ports of configuration space (`pci_check_type1` in arch/x86/pci/direct.c).
 //!
-//! Linux uses memory for what lies in conventional configuration space only where it finds no ports. It
-//! writes 1 to port 0xCFB, which nobody else does, then the address with nothing but its enable bit, and
-//! looks whether it can read that back. Uses of the ports without this search are not followed here.
+//! Linux uses memory for what lies in conventional configuration space only where it finds no I/O ports. It
+//! writes 1 to I/O port 0xCFB, which nobody else does, then the address with nothing but its enable bit, and
+//! looks whether it can read that back. Uses of the I/O ports without this search are not followed here.
 
-/// Of port 0xCFB within the ports.
+/// Of I/O port 0xCFB within the I/O ports.
 const FIRST_WRITE: (u64, &[u8]) = (3, &[1]);
 /// The address, enabled, of register 0 of the host bridge.
 const SECOND_WRITE: (u64, &[u8]) = (0, &[0, 0, 0, 0x80]);
@@ -19,7 +19,7 @@ pub(super) enum Search {
 }
 
 impl Search {
-    /// Notes a write to the ports.
+    /// Notes a write to the I/O ports.
     pub(super) fn follow(&mut self, offset: u64, data: &[u8]) {
         *self = match *self {
             _ if (offset, data) == FIRST_WRITE => Self::Begun,

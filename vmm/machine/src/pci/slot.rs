@@ -13,7 +13,7 @@ pub(crate) struct Slot {
     address: PciAddress,
     function: Mutex<Box<dyn PciFunction>>,
     /// The root port that it is behind.
-    port: Option<Arc<Slot>>,
+    root_port: Option<Arc<Slot>>,
     pub(super) mapped: Mutex<Vec<MappedBar>>,
     /// A BAR found its addresses taken: it is to be tried again when some become free.
     was_refused: AtomicBool,
@@ -29,12 +29,12 @@ impl Slot {
     pub(super) fn new(
         address: PciAddress,
         function: Box<dyn PciFunction>,
-        port: Option<Arc<Self>>,
+        root_port: Option<Arc<Self>>,
     ) -> Self {
         Self {
             address,
             function: Mutex::new(function),
-            port,
+            root_port,
             mapped: Mutex::new(Vec::new()),
             was_refused: AtomicBool::new(false),
         }
@@ -57,10 +57,10 @@ impl Slot {
 
     /// Whether accesses to `window` get through to this slot's bus.
     pub(super) fn is_reached(&self, window: BarWindow) -> bool {
-        let Some(port) = &self.port else {
+        let Some(root_port) = &self.root_port else {
             return true;
         };
-        port.routing().is_some_and(|routing| {
+        root_port.routing().is_some_and(|routing| {
             routing.is_open
                 && [routing.memory, routing.prefetchable]
                     .iter()

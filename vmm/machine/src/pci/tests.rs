@@ -18,7 +18,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::address::PciAddress;
 use super::bus::PciBus;
 use super::hooks::BindKick;
-use super::{PAGE_BYTES, PlacedFunction, ShowPage, Shown, ecam_read, ecam_write};
+use super::{ConfigPages, MapPage, PAGE_BYTES, PlacedFunction, ecam_read, ecam_write};
 
 const BAR_BYTES: u64 = 0x8000;
 const KICK: u64 = 0x3000;
@@ -158,10 +158,10 @@ impl World {
         ];
         for (device, secondary_bus) in PORTS {
             let occupied = secondary_bus != 0x81;
-            let port = RootPort::new(device, occupied, Arc::new(NoMsi)).unwrap();
+            let root_port = RootPort::new(device, occupied, Arc::new(NoMsi)).unwrap();
             functions.push(PlacedFunction {
                 address: place(0, device),
-                function: Box::new(port),
+                function: Box::new(root_port),
                 secondary_bus: Some(secondary_bus),
             });
         }
@@ -170,7 +170,7 @@ impl World {
         bus.place().unwrap();
         let seen = Arc::default();
         let pages = Arc::new(RomMemory::zeroed(bus.slots().count()).unwrap());
-        bus.show(Shown::new(Arc::clone(&pages), watcher(&seen)));
+        bus.map_config_pages(ConfigPages::new(Arc::clone(&pages), watcher(&seen)));
         Self {
             bus,
             layout,
@@ -281,7 +281,7 @@ fn recorder(bound: &Arc<Mutex<BTreeSet<u64>>>) -> BindKick {
     })
 }
 
-fn watcher(seen: &Arc<Mutex<BTreeMap<usize, u64>>>) -> ShowPage {
+fn watcher(seen: &Arc<Mutex<BTreeMap<usize, u64>>>) -> MapPage {
     let seen = Arc::clone(seen);
     Box::new(move |page, offset| {
         let mut seen = seen.lock().unwrap();
@@ -498,7 +498,7 @@ fn write() -> impl Strategy<Value = (u8, u8, u16, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn whatever_is_programmed_no_address_has_two_owners_and_ram_stays_ram(
+    fn whatever_is_programmed_no_address_is_of_two_bars_and_ram_stays_ram(
         writes in prop::collection::vec(write(), 0..120),
     ) {
         let world = World::new();

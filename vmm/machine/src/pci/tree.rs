@@ -49,7 +49,7 @@ impl Bridges {
 }
 
 /// A root port and what is behind it.
-pub(super) struct Port {
+pub(super) struct RootPortBranch {
     pub(super) slot: Arc<Slot>,
     /// At power-on.
     pub(super) secondary_bus: u8,
@@ -61,7 +61,7 @@ pub(super) struct Tree {
     /// By device number.
     root: BTreeMap<u8, Arc<Slot>>,
     /// Ascending by device number.
-    ports: Vec<Port>,
+    root_ports: Vec<RootPortBranch>,
 }
 
 impl Tree {
@@ -80,12 +80,12 @@ impl Tree {
             .isa
             .map(|isa| own(PciAddress::ISA_BRIDGE, Box::new(isa) as _));
         let mut root: BTreeMap<u8, Arc<Slot>> = [host].into_iter().chain(isa).collect();
-        let mut ports = Vec::new();
+        let mut root_ports = Vec::new();
         for placed in on_bus_0 {
             let slot = Arc::new(Slot::new(placed.address, placed.function, None));
             root.insert(placed.address.device, Arc::clone(&slot));
             if let Some(secondary_bus) = placed.secondary_bus {
-                ports.push(Port {
+                root_ports.push(RootPortBranch {
                     slot,
                     secondary_bus,
                     behind: None,
@@ -94,27 +94,30 @@ impl Tree {
         }
         for placed in behind {
             let bus = placed.address.bus;
-            if let Some(port) = ports.iter_mut().find(|port| port.secondary_bus == bus) {
-                let above = Some(Arc::clone(&port.slot));
+            if let Some(root_port) = root_ports
+                .iter_mut()
+                .find(|root_port| root_port.secondary_bus == bus)
+            {
+                let above = Some(Arc::clone(&root_port.slot));
                 let slot = Slot::new(placed.address, placed.function, above);
-                port.behind = Some(Arc::new(slot));
+                root_port.behind = Some(Arc::new(slot));
             }
         }
-        Self { root, ports }
+        Self { root, root_ports }
     }
 
-    /// The function that answers to a bus and device number now. The first bridge that claims a bus
+    /// The function that answers to a bus and device number now. The first bridge whose bus range contains the
     /// number has it.
     pub(super) fn find(&self, bus: u8, device: u8) -> Option<&Arc<Slot>> {
         if bus == 0 {
             return self.root.get(&device);
         }
-        self.ports.iter().find_map(|port| {
-            let routing = port.slot.routing()?;
+        self.root_ports.iter().find_map(|root_port| {
+            let routing = root_port.slot.routing()?;
             let (first, last) = (routing.buses.secondary, routing.buses.subordinate);
             (first..=last).contains(&bus).then(|| {
                 let answers = routing.is_open && bus == first && device == 0;
-                port.behind.as_ref().filter(|_| answers)
+                root_port.behind.as_ref().filter(|_| answers)
             })
         })?
     }
@@ -126,11 +129,11 @@ impl Tree {
             return Some(u64::from(address.device) << DEVICE_SHIFT);
         }
         let is_it = |other: &Arc<Slot>| Arc::ptr_eq(other, slot);
-        let port = self
-            .ports
+        let root_port = self
+            .root_ports
             .iter()
-            .find(|port| port.behind.as_ref().is_some_and(is_it))?;
-        let bus = port.slot.routing()?.buses.secondary;
+            .find(|root_port| root_port.behind.as_ref().is_some_and(is_it))?;
+        let bus = root_port.slot.routing()?.buses.secondary;
         let answers = self.find(bus, 0).is_some_and(is_it);
         answers.then(|| u64::from(bus) << BUS_SHIFT)
     }
@@ -141,13 +144,18 @@ impl Tree {
     }
 
     /// The root port at `slot`, if it is one.
-    pub(super) fn port(&self, slot: &Arc<Slot>) -> Option<&Port> {
-        self.ports.iter().find(|port| Arc::ptr_eq(&port.slot, slot))
+    pub(super) fn root_port(&self, slot: &Arc<Slot>) -> Option<&RootPortBranch> {
+        self.root_ports
+            .iter()
+            .find(|root_port| Arc::ptr_eq(&root_port.slot, slot))
     }
 
     /// All functions: bus 0 by device number, then those behind root ports.
     pub(super) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
-        let behind = self.ports.iter().filter_map(|port| port.behind.as_ref());
+        let behind = self
+            .root_ports
+            .iter()
+            .filter_map(|root_port| root_port.behind.as_ref());
         self.root.values().chain(behind)
     }
 }

@@ -8,9 +8,9 @@ const SMALL_BAR_BYTES: u64 = 16 << 20;
 /// Granularity of a bridge's windows (PCI-to-PCI Bridge 1.2, 3.2.5.8).
 const WINDOW_UNIT: u64 = 1 << 20;
 /// Every root port forwards at least so much, so that there is room for what is plugged in later.
-pub(super) const PORT_MEMORY_BYTES: u64 = 2 << 20;
+pub(super) const ROOT_PORT_MEMORY_BYTES: u64 = 2 << 20;
 /// Every root port forwards so much above 4 GiB, as long as there is any.
-pub(super) const PORT_PREFETCHABLE_BYTES: u64 = 256 << 20;
+pub(super) const ROOT_PORT_PREFETCHABLE_BYTES: u64 = 256 << 20;
 
 /// Gives out addresses, ascending, each naturally aligned.
 pub(super) struct BarAllocator {
@@ -19,7 +19,7 @@ pub(super) struct BarAllocator {
 }
 
 /// Windows of a root port, and where the BARs behind it are.
-pub(super) struct PortPlaces {
+pub(super) struct RootPortWindows {
     pub(super) memory: BridgeWindow,
     /// Closed when no addresses above 4 GiB are left.
     pub(super) prefetchable: BridgeWindow,
@@ -51,7 +51,7 @@ impl BarAllocator {
 
     /// Windows for a root port. No BAR is prefetchable, so all of them lie in the window below
     /// 4 GiB, which has no upper half (PCI-to-PCI Bridge 1.2, 3.2.5.8).
-    pub(super) fn allocate_port(&mut self, behind: &[BarWindow]) -> Option<PortPlaces> {
+    pub(super) fn allocate_root_port(&mut self, behind: &[BarWindow]) -> Option<RootPortWindows> {
         let mut end = 0u64;
         let mut offsets = Vec::with_capacity(behind.len());
         for bar in behind {
@@ -62,11 +62,11 @@ impl BarAllocator {
         let largest = behind.iter().map(|bar| bar.size).max().unwrap_or(0);
         let bytes = end
             .checked_next_multiple_of(WINDOW_UNIT)?
-            .max(PORT_MEMORY_BYTES);
-        let base = take(&mut self.low, bytes, largest.max(PORT_MEMORY_BYTES))?;
-        let high = PORT_PREFETCHABLE_BYTES;
+            .max(ROOT_PORT_MEMORY_BYTES);
+        let base = take(&mut self.low, bytes, largest.max(ROOT_PORT_MEMORY_BYTES))?;
+        let high = ROOT_PORT_PREFETCHABLE_BYTES;
         let prefetchable = take(&mut self.high, high, high);
-        Some(PortPlaces {
+        Some(RootPortWindows {
             memory: window(base, bytes),
             prefetchable: prefetchable.map_or(BridgeWindow::CLOSED, |base| window(base, high)),
             bars: offsets.iter().map(|offset| base + offset).collect(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     /// A range must lie within one of the machine's windows and apart from all before.
-    fn claim(taken: &mut Vec<(u64, u64)>, layout: &Layout, base: u64, bytes: u64) -> bool {
+    fn reserve(taken: &mut Vec<(u64, u64)>, layout: &Layout, base: u64, bytes: u64) -> bool {
         let within = [layout.mmio32(), layout.mmio64()]
             .iter()
             .any(|window| window.contains(base, bytes));
@@ -135,14 +135,14 @@ mod tests {
                 let kind = if wide { BarKind::Memory64 } else { BarKind::Memory32 };
                 let Some(base) = allocator.allocate(kind, bytes) else { continue };
                 prop_assert_eq!(base % bytes, 0);
-                prop_assert!(claim(&mut taken, &layout, base, bytes));
+                prop_assert!(reserve(&mut taken, &layout, base, bytes));
                 prop_assert!(wide || layout.mmio32().contains(base, bytes));
             }
         }
 
         #[test]
         fn ports_have_windows_of_their_own_and_bars_lie_within_them(
-            ports in proptest::collection::vec(
+            root_ports in proptest::collection::vec(
                 (proptest::collection::vec(12u32..26, 0..4), 12u32..20),
                 1..31,
             ),
@@ -151,27 +151,27 @@ mod tests {
             let layout = Layout::new(2 << 30, address_bits).unwrap();
             let mut allocator = BarAllocator::new(&layout);
             let mut taken: Vec<(u64, u64)> = Vec::new();
-            for (behind, beside) in ports {
+            for (behind, beside) in root_ports {
                 let bars: Vec<_> = behind.iter().enumerate().map(|(index, bits)| bar(index, 1 << bits)).collect();
-                let Some(places) = allocator.allocate_port(&bars) else { continue };
+                let Some(places) = allocator.allocate_root_port(&bars) else { continue };
                 for window in [places.memory, places.prefetchable] {
                     if window == BridgeWindow::CLOSED {
                         continue;
                     }
                     prop_assert_eq!(window.base % WINDOW_UNIT, 0);
                     prop_assert_eq!((window.last + 1) % WINDOW_UNIT, 0);
-                    prop_assert!(claim(&mut taken, &layout, window.base, window.last + 1 - window.base));
+                    prop_assert!(reserve(&mut taken, &layout, window.base, window.last + 1 - window.base));
                 }
-                prop_assert!(places.memory.contains(places.memory.base, PORT_MEMORY_BYTES));
+                prop_assert!(places.memory.contains(places.memory.base, ROOT_PORT_MEMORY_BYTES));
                 let mut inside: Vec<(u64, u64)> = Vec::new();
                 for (base, bar) in places.bars.iter().zip(&bars) {
                     prop_assert_eq!(base % bar.size, 0);
                     prop_assert!(places.memory.contains(*base, bar.size));
-                    prop_assert!(claim(&mut inside, &layout, *base, bar.size));
+                    prop_assert!(reserve(&mut inside, &layout, *base, bar.size));
                 }
                 let bytes = 1u64 << beside;
                 if let Some(base) = allocator.allocate(BarKind::Memory32, bytes) {
-                    prop_assert!(claim(&mut taken, &layout, base, bytes));
+                    prop_assert!(reserve(&mut taken, &layout, base, bytes));
                 }
             }
         }
@@ -182,7 +182,7 @@ mod tests {
         let layout = Layout::new(64 << 30, 40).unwrap();
         let mut allocator = BarAllocator::new(&layout);
         for _ in 0..30 {
-            let places = allocator.allocate_port(&[bar(0, 0x8000)]).unwrap();
+            let places = allocator.allocate_root_port(&[bar(0, 0x8000)]).unwrap();
             assert_ne!(places.prefetchable, BridgeWindow::CLOSED);
         }
     }

@@ -1,4 +1,4 @@
-//! SMBIOS (DMTF DSP0134, version 3.0): what guests, and the tools of their owners, know the machine by.
+//! SMBIOS (DMTF DSP0134, version 3.0): what guests, and the tools of their users, know the machine by.
 //!
 //! As with ACPI's tables, who chooses addresses differs: the structures are a blob (`etc/smbios/smbios-tables`
 //! of fw_cfg) without addresses in it, and the entry point (`etc/smbios/smbios-anchor`) one that the

@@ -20,7 +20,7 @@ const GIB: u64 = 1 << 30;
 /// Linux takes machines of before 2008 for ones with broken PCI descriptions.
 const BIOS_DATE: &str = "01/01/2026";
 
-/// BIOS information (7.1): nothing of it is claimed but that this is a virtual machine.
+/// BIOS information (7.1): it says nothing but that this is a virtual machine.
 pub(super) fn bios() -> Structure {
     const CHARACTERISTICS_NOT_SUPPORTED: u64 = 1 << 3;
     const VIRTUAL_MACHINE: u8 = 1 << 4;

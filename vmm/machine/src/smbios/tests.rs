@@ -284,7 +284,7 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(refused, SmbiosError::TooLarge { .. }));
 }
 
-/// What guests' owners read it with, on a file in the form that it dumps to.
+/// What users of guests read it with, on a file in the form that it dumps to.
 #[test]
 fn dmidecode_finds_what_was_asked_for_and_nothing_wrong() {
     let layout = Layout::new(20 << 30, 40).unwrap();

@@ -1,4 +1,4 @@
-//! Network cards and their limits.
+//! NICs and their limits.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use proto_machine::MAX_ACPI_INDEX;
 use proto_vmm::v1;
 use vmm_devices::virtio::net::{MAX_PAIRS, NetConfig, NetLimits};
 use vmm_devices::virtio::rate::RateLimit;
-use vmm_machine::{DeviceConfig, NetCard, PciAddress};
+use vmm_machine::{DeviceConfig, NicConfig, PciAddress};
 
 use super::error::FieldError;
 use crate::descriptors::{Access, Descriptors, Kind};
 
-/// Least MTU that a card may have (VIRTIO 1.2, 5.1.4.1).
+/// Least MTU that a NIC may have (VIRTIO 1.2, 5.1.4.1).
 const MIN_MTU: u16 = 68;
 
-/// Reads a network card.
-pub(super) fn card(
+/// Reads a NIC.
+pub(super) fn nic(
     path: &str,
     wire: &v1::VirtioNet,
     descriptors: &mut Descriptors,
@@ -46,7 +46,7 @@ pub(super) fn card(
         let field = field(&format!("vhost_fds[{index}]"));
         vhost.push(descriptors.take(&field, *one, kind, access)?);
     }
-    Ok(DeviceConfig::Net(NetCard {
+    Ok(DeviceConfig::Net(NicConfig {
         taps,
         vhost,
         config,
@@ -68,15 +68,15 @@ fn acpi_index(
         })
 }
 
-/// Checks the numbers of all cards together.
+/// Checks the numbers of all NICs together.
 pub(super) fn check_acpi_indexes(devices: &[(PciAddress, DeviceConfig)]) -> Result<(), FieldError> {
     let mut taken = BTreeSet::new();
     for (index, (_, config)) in devices.iter().enumerate() {
-        let DeviceConfig::Net(card) = config else {
+        let DeviceConfig::Net(nic) = config else {
             continue;
         };
-        if let Some(number) = card.acpi_index.filter(|number| !taken.insert(*number)) {
-            let rule = format!("is {number}, which another card has");
+        if let Some(number) = nic.acpi_index.filter(|number| !taken.insert(*number)) {
+            let rule = format!("is {number}, which another NIC has");
             let field = format!("devices[{index}].net.acpi_index");
             return Err(FieldError::new(field, rule));
         }
@@ -139,29 +139,29 @@ mod tests {
         }
     }
 
-    /// The card, with three character devices to choose from.
-    fn read(wire: &v1::VirtioNet) -> Result<NetCard, String> {
+    /// The NIC, with three character devices to choose from.
+    fn read(wire: &v1::VirtioNet) -> Result<NicConfig, String> {
         let null = || {
             let mut options = std::fs::OpenOptions::new();
             options.read(true).write(true).open("/dev/null").unwrap()
         };
         let all = (0..3).map(|_| OwnedFd::from(null())).collect();
-        match card("devices[0]", wire, &mut Descriptors::new(all)) {
-            Ok(DeviceConfig::Net(card)) => Ok(card),
-            Ok(_) => panic!("no card"),
+        match nic("devices[0]", wire, &mut Descriptors::new(all)) {
+            Ok(DeviceConfig::Net(nic)) => Ok(nic),
+            Ok(_) => panic!("no NIC"),
             Err(error) => Err(error.field),
         }
     }
 
     #[test]
-    fn a_card_of_nothing_but_tap_and_address_has_one_pair() {
-        let card = read(&wire()).unwrap();
-        assert_eq!(card.taps.len(), 1);
+    fn a_nic_of_nothing_but_tap_and_address_has_one_pair() {
+        let nic = read(&wire()).unwrap();
+        assert_eq!(nic.taps.len(), 1);
         let expected = NetConfig {
             mac: [2, 0, 0, 0, 0, 7],
             ..NetConfig::default()
         };
-        assert_eq!((card.config, card.acpi_index), (expected, None));
+        assert_eq!((nic.config, nic.acpi_index), (expected, None));
     }
 
     #[test]
@@ -188,9 +188,9 @@ mod tests {
             }),
             ..wire()
         };
-        let card = read(&wire).unwrap();
-        assert_eq!(card.taps.len(), 3);
-        let limits = card.config.limits;
+        let nic = read(&wire).unwrap();
+        assert_eq!(nic.taps.len(), 3);
+        let limits = nic.config.limits;
         let all = [
             limits.receive_bytes,
             limits.receive_frames,
@@ -199,9 +199,9 @@ mod tests {
         ];
         assert_eq!(all.map(|limit| limit.per_second), [1, 2, 3, 4]);
         assert_eq!(all.map(|limit| limit.burst), [9; 4]);
-        assert!(card.config.link_down && card.config.shared_vector);
-        assert_eq!((card.config.mtu, card.config.speed_mbps), (9000, 10_000));
-        assert_eq!(card.acpi_index, Some(16_383));
+        assert!(nic.config.link_down && nic.config.shared_vector);
+        assert_eq!((nic.config.mtu, nic.config.speed_mbps), (9000, 10_000));
+        assert_eq!(nic.acpi_index, Some(16_383));
     }
 
     #[test]
@@ -238,8 +238,8 @@ mod tests {
     }
 
     #[test]
-    fn no_two_cards_have_one_number() {
-        let card = |device, acpi_index| {
+    fn no_two_nics_have_one_number() {
+        let nic = |device, acpi_index| {
             let wire = v1::VirtioNet {
                 acpi_index,
                 ..wire()
@@ -248,11 +248,8 @@ mod tests {
             (address, DeviceConfig::Net(read(&wire).unwrap()))
         };
         let field = |devices: &[_]| check_acpi_indexes(devices).err().map(|error| error.field);
-        assert_eq!(
-            field(&[card(1, 0), card(2, 7), card(3, 0), card(4, 8)]),
-            None
-        );
-        let twice = field(&[card(1, 7), card(2, 7)]);
+        assert_eq!(field(&[nic(1, 0), nic(2, 7), nic(3, 0), nic(4, 8)]), None);
+        let twice = field(&[nic(1, 7), nic(2, 7)]);
         assert_eq!(twice.as_deref(), Some("devices[1].net.acpi_index"));
     }
 }

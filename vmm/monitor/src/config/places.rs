@@ -91,7 +91,7 @@ mod tests {
         (PciAddress::new(bus, device).unwrap(), DeviceConfig::Rng)
     }
 
-    fn port(device: u8, secondary_bus: u8) -> (PciAddress, DeviceConfig) {
+    fn placed_root_port(device: u8, secondary_bus: u8) -> (PciAddress, DeviceConfig) {
         let address = PciAddress::new(0, device).unwrap();
         (address, DeviceConfig::RootPort { secondary_bus })
     }
@@ -124,14 +124,20 @@ mod tests {
 
     #[test]
     fn every_function_has_its_own_place_on_a_bus_that_is_there() {
-        assert_eq!(field_of(&[rng(0, 1), rng(1, 0), port(2, 1)]), "");
-        assert_eq!(field_of(&[rng(0, 1), rng(0, 1)]), "devices[1].address");
-        assert_eq!(field_of(&[port(2, 1), rng(2, 0)]), "devices[1].address");
-        let twice = [port(2, 1), port(3, 1)];
-        assert_eq!(field_of(&twice), "devices[1].root_port.secondary_bus");
-        let (nested, config) = (PciAddress::new(1, 0).unwrap(), port(3, 2).1);
         assert_eq!(
-            field_of(&[port(2, 1), (nested, config)]),
+            field_of(&[rng(0, 1), rng(1, 0), placed_root_port(2, 1)]),
+            ""
+        );
+        assert_eq!(field_of(&[rng(0, 1), rng(0, 1)]), "devices[1].address");
+        assert_eq!(
+            field_of(&[placed_root_port(2, 1), rng(2, 0)]),
+            "devices[1].address"
+        );
+        let twice = [placed_root_port(2, 1), placed_root_port(3, 1)];
+        assert_eq!(field_of(&twice), "devices[1].root_port.secondary_bus");
+        let (nested, config) = (PciAddress::new(1, 0).unwrap(), placed_root_port(3, 2).1);
+        assert_eq!(
+            field_of(&[placed_root_port(2, 1), (nested, config)]),
             "devices[1].address"
         );
     }

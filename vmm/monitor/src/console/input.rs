@@ -26,7 +26,7 @@ pub trait ConsoleInput {
 pub struct SerialLine {
     port: Arc<Mutex<SerialPort>>,
     interrupt: Arc<EventFd>,
-    room: RawFd,
+    input_space: RawFd,
 }
 
 impl SerialLine {
@@ -35,11 +35,11 @@ impl SerialLine {
         let output = Output::new()?;
         let interrupt = Arc::new(EventFd::new(EFD_CLOEXEC | EFD_NONBLOCK)?);
         let port = SerialPort::new(Arc::clone(&interrupt), Arc::clone(&output) as _)?;
-        let room = port.input_space_event();
+        let input_space = port.input_space_event();
         let line = Self {
             port: Arc::new(Mutex::new(port)),
             interrupt,
-            room,
+            input_space,
         };
         Ok((line, output))
     }
@@ -60,7 +60,7 @@ impl ConsoleInput for SerialLine {
     }
 
     fn input_space_event(&self) -> RawFd {
-        self.room
+        self.input_space
     }
 
     fn clear_input_space_event(&self) {

@@ -167,7 +167,7 @@ impl Console {
 
     /// Takes output to log and client. Returns why the log was given up, once.
     pub fn serve_output(&mut self) -> Option<io::Error> {
-        let mut state = self.output.look();
+        let mut state = self.output.take_printed();
         let error = state.take_log_error();
         if let Some(client) = &mut self.client
             && !send_output(&state, client)

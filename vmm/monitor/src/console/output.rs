@@ -61,7 +61,7 @@ pub(super) struct OutputState {
     log_error: Option<io::Error>,
     /// Bytes that the main thread has looked at, of those ever printed.
     seen: u64,
-    look: WakeTime,
+    wake_at: WakeTime,
 }
 
 impl OutputState {
@@ -92,7 +92,7 @@ impl OutputState {
         bytes.get(..limit.min(bytes.len())).unwrap_or_default()
     }
 
-    /// Takes what the guest prints. Returns when the main thread is to look, if that is earlier now.
+    /// Takes what the guest prints. Returns when to wake the main thread, if that is earlier now.
     pub(super) fn print(&mut self, bytes: &[u8]) -> Option<WakeTime> {
         for byte in bytes {
             if self.ring.len() == RING_BYTES {
@@ -105,14 +105,14 @@ impl OutputState {
             }
         }
         let is_line = bytes.contains(&b'\n') || self.printed - self.seen >= MAX_UNSEEN_BYTES;
-        let look = if is_line {
+        let wake_at = if is_line {
             WakeTime::Now
         } else {
             WakeTime::Soon
         };
-        let is_earlier = look > self.look;
-        self.look = self.look.max(look);
-        is_earlier.then_some(look)
+        let is_earlier = wake_at > self.wake_at;
+        self.wake_at = self.wake_at.max(wake_at);
+        is_earlier.then_some(wake_at)
     }
 
     /// Why the log was given up, once.
@@ -163,11 +163,11 @@ impl Output {
     }
 
     /// What was printed, and all of it logged: from now on the main thread is woken again.
-    pub(super) fn look(&self) -> MutexGuard<'_, OutputState> {
-        // A write in between sets it for nothing: one look too many.
+    pub(super) fn take_printed(&self) -> MutexGuard<'_, OutputState> {
+        // A write in between sets it for nothing: one wake-up too many.
         drop(self.wake.clear());
         let mut state = self.lock();
-        state.look = WakeTime::Unset;
+        state.wake_at = WakeTime::Unset;
         state.seen = state.printed;
         state.flush_log();
         state
@@ -181,11 +181,11 @@ impl Output {
 
 impl ConsoleOutput for Output {
     fn write(&self, bytes: &[u8]) {
-        let look = self.lock().print(bytes);
+        let wake_at = self.lock().print(bytes);
         // Without the lock: whoever is woken wants it.
-        if let Some(look) = look {
+        if let Some(wake_at) = wake_at {
             // No failure is known for a delay of moments.
-            drop(self.wake.set(look.delay()));
+            drop(self.wake.set(wake_at.delay()));
         }
     }
 }

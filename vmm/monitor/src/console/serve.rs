@@ -16,7 +16,7 @@ impl Server {
     fn terminal(&mut self, terminal: Terminal) -> Option<&mut Console> {
         match terminal {
             Terminal::Serial => Some(&mut self.console),
-            Terminal::Virtio => self.ports.as_mut()?.console.as_mut(),
+            Terminal::Virtio => self.console_ports.as_mut()?.console.as_mut(),
         }
     }
 
@@ -83,7 +83,10 @@ impl Server {
 
     /// Whether a client has not been sent everything.
     pub(crate) fn is_client_behind(&self) -> bool {
-        let virtio = self.ports.iter().filter_map(|ports| ports.console.as_ref());
+        let virtio = self
+            .console_ports
+            .iter()
+            .filter_map(|served| served.console.as_ref());
         let mut clients = virtio.chain([&self.console]).filter_map(Console::client);
         clients.any(|(_, interest)| interest.writable)
     }

@@ -11,7 +11,7 @@
 //! that an attacker brings cannot have such a ring open a file or a socket.
 //!
 //! **Threads.** A virtio device is activated and reset by vCPU threads, served by the device
-//! thread and brought to rest by the machine's owner, one at a time. `SINGLE_ISSUER` and
+//! thread and brought to rest by the machine thread, one at a time. `SINGLE_ISSUER` and
 //! `DEFER_TASKRUN` bind a ring to one task, which that rules out; `COOP_TASKRUN` (Linux 5.19) is
 //! used where the kernel has it: completions interrupt nobody, they wait for the submitter's next
 //! system call, and wake it from one that sleeps.

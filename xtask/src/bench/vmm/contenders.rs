@@ -42,7 +42,7 @@ impl Kernel {
     }
 }
 
-/// All hypervisors: 1 vCPU, serial console, disk, network card, entropy device.
+/// All hypervisors: 1 vCPU, serial console, disk, NIC, entropy device.
 pub fn contenders(kernel: Kernel) -> Vec<Contender> {
     let kernel = format!("{DIRECTORY}/{}", kernel.file());
     vec![
@@ -72,7 +72,7 @@ fn qemu(name: &str, kernel: &str, machine: &str, bus: &str) -> Contender {
          -nographic -no-reboot -serial stdio -kernel {kernel} -initrd {DIRECTORY}/initrd \
          -global virtio-mmio.force-legacy=false \
          -drive id=disk,file={DISK},format=raw,if=none -device virtio-blk-{bus},drive=disk \
-         -netdev tap,id=card,ifname={TAP},script=no,downscript=no -device virtio-net-{bus},netdev=card{} \
+         -netdev tap,id=nic,ifname={TAP},script=no,downscript=no -device virtio-net-{bus},netdev=nic{} \
          -device virtio-rng-{bus} -append {CMDLINE}",
         // Its boot ROM is not needed and not there.
         if bus == "pci" { ",romfile=" } else { "" },

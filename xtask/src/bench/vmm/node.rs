@@ -20,7 +20,7 @@ const NODE_MIB: u32 = 3072;
 const SILENCE: Duration = Duration::from_secs(60);
 /// Nor does it go on for ever.
 const LONGEST_SILENCE: Duration = Duration::from_secs(600);
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// A command of the set-up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -119,7 +119,7 @@ fn follow(node: &Node, plan: &Plan, plan_file: &str) -> anyhow::Result<Outcome> 
 fn next_line(node: &Node, session: &mut Session) -> anyhow::Result<Option<String>> {
     let (used, since) = (node.cpu_time()?, Instant::now());
     loop {
-        if let Some(line) = session.next_line(LOOK_INTERVAL)? {
+        if let Some(line) = session.next_line(POLL_INTERVAL)? {
             return Ok(Some(line));
         }
         let silence = node.cpu_time()?.saturating_sub(used);

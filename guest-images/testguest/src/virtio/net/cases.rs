@@ -1,10 +1,10 @@
-//! What is tested about a card, besides plain frames.
+//! What is tested about a NIC, besides plain frames.
 
 use testguest_lib::command_line::NetCase;
 use testguest_lib::echo_frame::{self, MAX_FRAME_BYTES};
 
 use super::super::DeviceError;
-use super::card::{Card, Wanted};
+use super::nic::{Nic, Wanted};
 use super::packet::{
     BUFFER_BYTES, FEATURE_ANNOUNCE, FEATURE_CSUM, FEATURE_CTRL_MAC, FEATURE_CTRL_RX,
     FEATURE_CTRL_VQ, FEATURE_MERGE, FEATURE_MQ, FEATURE_STATUS, HEADER_BYTES, MAX_PACKET_BYTES,
@@ -35,7 +35,7 @@ const CHECKSUM_START: u8 = 22;
 /// Frames of the test of limits: more than the test program lets through at once.
 const BURST: u16 = 32;
 
-/// What a case wants of the card.
+/// What a case wants of the NIC.
 pub fn wanted(case: NetCase) -> Wanted {
     let (features, buffer_bytes, pairs) = match case {
         NetCase::Echo | NetCase::Hostile | NetCase::Burst => (0, BUFFER_BYTES, 1),
@@ -62,47 +62,47 @@ pub fn wanted(case: NetCase) -> Wanted {
 /// Runs a case, with so many frames where it matters.
 pub fn run(
     case: NetCase,
-    card: &mut Card<'_>,
+    nic: &mut Nic<'_>,
     clock: &Clock,
     frames: u32,
 ) -> Result<(), DeviceError> {
     match case {
-        NetCase::Echo => exchange_all(card, frames),
-        NetCase::Merge => merge(card, frames),
-        NetCase::Checksum => checksum(card, frames),
-        NetCase::Pairs => pairs(card, frames),
-        NetCase::Filter => filter(card, clock),
-        NetCase::Link => link(card, clock),
-        NetCase::Announce => announce(card, clock),
-        NetCase::Hostile => hostile(card, frames),
-        NetCase::Burst => burst(card, clock),
+        NetCase::Echo => exchange_all(nic, frames),
+        NetCase::Merge => merge(nic, frames),
+        NetCase::Checksum => checksum(nic, frames),
+        NetCase::Pairs => pairs(nic, frames),
+        NetCase::Filter => filter(nic, clock),
+        NetCase::Link => link(nic, clock),
+        NetCase::Announce => announce(nic, clock),
+        NetCase::Hostile => hostile(nic, frames),
+        NetCase::Burst => burst(nic, clock),
     }
 }
 
-fn exchange_all(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
-    (0..frames).try_for_each(|sequence| card.exchange(0, sequence))
+fn exchange_all(nic: &mut Nic<'_>, frames: u32) -> Result<(), DeviceError> {
+    (0..frames).try_for_each(|sequence| nic.exchange(0, sequence))
 }
 
-fn merge(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
-    exchange_all(card, frames)?;
-    if card.totals.merged == 0 {
+fn merge(nic: &mut Nic<'_>, frames: u32) -> Result<(), DeviceError> {
+    exchange_all(nic, frames)?;
+    if nic.totals.merged == 0 {
         return Err(DeviceError::Missing("a frame over several buffers"));
     }
     Ok(())
 }
 
 /// The host completes frames that have a part of their checksum only.
-fn checksum(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
+fn checksum(nic: &mut Nic<'_>, frames: u32) -> Result<(), DeviceError> {
     let start = usize::from(CHECKSUM_START);
     let mut header = [0; HEADER_BYTES];
     header[0] = NEEDS_CHECKSUM;
     header[6] = CHECKSUM_START;
     for sequence in 0..frames {
         let mut frame = [0; MAX_FRAME_BYTES];
-        let length = card.write_frame(&mut frame, card.mac, sequence);
+        let length = nic.write_frame(&mut frame, nic.mac, sequence);
         frame[start..start + 2].fill(0);
         let mut packet = [0; MAX_PACKET_BYTES];
-        let end = card.echo_of(0, header, &frame[..length], &mut packet)?;
+        let end = nic.echo_of(0, header, &frame[..length], &mut packet)?;
         let echo = &mut packet[HEADER_BYTES..end];
         // With the checksum in it, everything sums up to minus zero.
         let sum = echo_frame::sum(echo.get(start..length).unwrap_or_default());
@@ -125,51 +125,51 @@ fn checksum(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
     Ok(())
 }
 
-fn set_pairs(card: &mut Card<'_>, pairs: u16) -> Result<bool, DeviceError> {
-    card.command(SET_PAIRS.0, SET_PAIRS.1, &pairs.to_le_bytes())
+fn set_pairs(nic: &mut Nic<'_>, pairs: u16) -> Result<bool, DeviceError> {
+    nic.command(SET_PAIRS.0, SET_PAIRS.1, &pairs.to_le_bytes())
 }
 
-fn pairs(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
-    for wrong in [0, card.max_pairs() + 1] {
-        if set_pairs(card, wrong)? {
+fn pairs(nic: &mut Nic<'_>, frames: u32) -> Result<(), DeviceError> {
+    for wrong in [0, nic.max_pairs() + 1] {
+        if set_pairs(nic, wrong)? {
             return Err(DeviceError::Refused("to refuse that many pairs"));
         }
     }
     for pairs in [2, 1, 2] {
-        if !set_pairs(card, pairs)? {
+        if !set_pairs(nic, pairs)? {
             return Err(DeviceError::Refused("pairs of queues that it has"));
         }
         for sequence in 0..frames {
             let lane = usize::try_from(sequence).unwrap_or(0) % usize::from(pairs);
-            card.exchange(lane, sequence)?;
+            nic.exchange(lane, sequence)?;
         }
     }
     Ok(())
 }
 
 /// Frames for others do not come once that is said.
-fn filter(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
-    let own = card.mac;
+fn filter(nic: &mut Nic<'_>, clock: &Clock) -> Result<(), DeviceError> {
+    let own = nic.mac;
     let other = [own[0], own[1], own[2], own[3], own[4], !own[5]];
-    if !card.command(SET_PROMISCUOUS.0, SET_PROMISCUOUS.1, &[0])? {
+    if !nic.command(SET_PROMISCUOUS.0, SET_PROMISCUOUS.1, &[0])? {
         return Err(DeviceError::Refused("to filter"));
     }
-    card.exchange(0, 0)?;
-    if !card.command(SET_ADDRESS.0, SET_ADDRESS.1, &other)? || card.configured_mac() != other {
+    nic.exchange(0, 0)?;
+    if !nic.command(SET_ADDRESS.0, SET_ADDRESS.1, &other)? || nic.configured_mac() != other {
         return Err(DeviceError::Refused("another address"));
     }
-    card.mac = other;
-    card.exchange(0, 1)?;
-    // The echo of this one goes to the address that the card has no more, and that of the next
+    nic.mac = other;
+    nic.exchange(0, 1)?;
+    // The echo of this one goes to the address that the NIC has no more, and that of the next
     // behind it to the one it has.
     let mut frame = [0; MAX_FRAME_BYTES];
-    let length = card.write_frame(&mut frame, own, 2);
-    card.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
-    let length = card.write_frame(&mut frame, other, 3);
-    card.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
+    let length = nic.write_frame(&mut frame, own, 2);
+    nic.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
+    let length = nic.write_frame(&mut frame, other, 3);
+    nic.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
     let mut packet = [0; MAX_PACKET_BYTES];
     let deadline = clock.after_ms(OUTSIDE_TIMEOUT_MS);
-    let echo = card.next_echo(deadline, &mut packet)?;
+    let echo = nic.next_echo(deadline, &mut packet)?;
     let frame = echo.and_then(|end| packet.get(HEADER_BYTES..end));
     match frame.and_then(echo_frame::sequence) {
         Some(3) => Ok(()),
@@ -183,9 +183,9 @@ fn filter(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
 }
 
 /// Waits until the status has these bits or not.
-fn wait_status(card: &Card<'_>, clock: &Clock, bits: u16, wanted: bool) -> Result<(), DeviceError> {
+fn wait_status(nic: &Nic<'_>, clock: &Clock, bits: u16, wanted: bool) -> Result<(), DeviceError> {
     let deadline = clock.after_ms(OUTSIDE_TIMEOUT_MS);
-    while (card.status() & bits != 0) != wanted {
+    while (nic.status() & bits != 0) != wanted {
         if clock.now() > deadline {
             return Err(DeviceError::Timeout("change of the status"));
         }
@@ -194,32 +194,32 @@ fn wait_status(card: &Card<'_>, clock: &Clock, bits: u16, wanted: bool) -> Resul
     Ok(())
 }
 
-fn link(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
-    wait_status(card, clock, LINK_UP, true)?;
-    card.exchange(0, 0)?;
+fn link(nic: &mut Nic<'_>, clock: &Clock) -> Result<(), DeviceError> {
+    wait_status(nic, clock, LINK_UP, true)?;
+    nic.exchange(0, 0)?;
     console_line!("TESTGUEST waiting for=link-down");
-    wait_status(card, clock, LINK_UP, false)?;
+    wait_status(nic, clock, LINK_UP, false)?;
     // What is sent now is lost.
     let mut frame = [0; MAX_FRAME_BYTES];
-    let length = card.write_frame(&mut frame, card.mac, 1);
-    card.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
+    let length = nic.write_frame(&mut frame, nic.mac, 1);
+    nic.lane(0)?.send([0; HEADER_BYTES], &frame[..length])?;
     console_line!("TESTGUEST waiting for=link-up");
-    wait_status(card, clock, LINK_UP, true)?;
-    card.exchange(0, 2)
+    wait_status(nic, clock, LINK_UP, true)?;
+    nic.exchange(0, 2)
 }
 
-fn announce(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
+fn announce(nic: &mut Nic<'_>, clock: &Clock) -> Result<(), DeviceError> {
     console_line!("TESTGUEST waiting for=announce");
-    wait_status(card, clock, ANNOUNCE, true)?;
-    card.exchange(0, 0)?;
-    if !card.command(ACKNOWLEDGE_ANNOUNCEMENT.0, ACKNOWLEDGE_ANNOUNCEMENT.1, &[])? {
+    wait_status(nic, clock, ANNOUNCE, true)?;
+    nic.exchange(0, 0)?;
+    if !nic.command(ACKNOWLEDGE_ANNOUNCEMENT.0, ACKNOWLEDGE_ANNOUNCEMENT.1, &[])? {
         return Err(DeviceError::Refused("that it was announced"));
     }
-    wait_status(card, clock, ANNOUNCE, false)
+    wait_status(nic, clock, ANNOUNCE, false)
 }
 
 /// Headers that make no sense cost their frame and nothing else.
-fn hostile(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
+fn hostile(nic: &mut Nic<'_>, frames: u32) -> Result<(), DeviceError> {
     // flags, gso_type, hdr_len, gso_size, csum_start, csum_offset, num_buffers.
     const HEADERS: [[u8; HEADER_BYTES]; 6] = [
         [0xff; HEADER_BYTES],
@@ -231,21 +231,21 @@ fn hostile(card: &mut Card<'_>, frames: u32) -> Result<(), DeviceError> {
     ];
     for (header, sequence) in HEADERS.into_iter().cycle().zip(0..frames) {
         let mut frame = [0; MAX_FRAME_BYTES];
-        let length = card.write_frame(&mut frame, card.mac, sequence);
-        card.lane(0)?.send(header, &frame[..length])?;
+        let length = nic.write_frame(&mut frame, nic.mac, sequence);
+        nic.lane(0)?.send(header, &frame[..length])?;
         // A frame shorter than its header, and nothing at all.
-        card.lane(0)?.send(header, &frame[..1])?;
-        card.lane(0)?.send(header, &[])?;
-        card.exchange(0, sequence)?;
+        nic.lane(0)?.send(header, &frame[..1])?;
+        nic.lane(0)?.send(header, &[])?;
+        nic.exchange(0, sequence)?;
     }
     Ok(())
 }
 
 /// Many frames at once, which end when the test program lets them.
-fn burst(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
+fn burst(nic: &mut Nic<'_>, clock: &Clock) -> Result<(), DeviceError> {
     let mut frame = [0; MAX_FRAME_BYTES];
-    let length = card.write_frame(&mut frame, card.mac, 0);
-    let lane = card.lane(0)?;
+    let length = nic.write_frame(&mut frame, nic.mac, 0);
+    let lane = nic.lane(0)?;
     for head in 0..BURST {
         lane.submit(head, [0; HEADER_BYTES], &frame[..length]);
     }
@@ -253,7 +253,7 @@ fn burst(card: &mut Card<'_>, clock: &Clock) -> Result<(), DeviceError> {
     console_line!("TESTGUEST waiting for=limits");
     let deadline = clock.after_ms(OUTSIDE_TIMEOUT_MS);
     for _ in 0..BURST {
-        card.lane(0)?.transmit.wait_used(deadline, "burst")?;
+        nic.lane(0)?.transmit.wait_used(deadline, "burst")?;
     }
     Ok(())
 }

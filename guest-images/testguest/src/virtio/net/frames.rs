@@ -4,7 +4,7 @@ use testguest_lib::bytes::from_hex;
 use testguest_lib::command_line::Settings;
 use testguest_lib::echo_frame::MAX_FRAME_BYTES;
 
-use super::card::{Card, Wanted};
+use super::nic::{Nic, Wanted};
 use super::packet::{BUFFER_BYTES, FrameBuffer, HEADER_BYTES, MAX_PACKET_BYTES};
 use crate::acpi::Acpi;
 use crate::clock::Clock;
@@ -17,7 +17,7 @@ use crate::virtio::{DeviceError, Kind, functions, kind};
 /// How often the console is looked at while no frame comes.
 const POLL_MS: u64 = 10;
 
-/// Serves the console until the machine ends. Switches the power off when the card does not do as a device should.
+/// Serves the console until the machine ends. Switches the power off when the NIC does not do as a device should.
 pub fn run(acpi: Option<&Acpi>, clock: &Clock, settings: &Settings) -> ! {
     let Err(error) = serve(acpi, clock, settings);
     console_line!("TESTGUEST frames FAIL error=\"{error}\"");
@@ -38,16 +38,16 @@ fn serve(
     let mut opened = None;
     ecam.for_each(|function| {
         if opened.is_none() && kind(&function) == Some(Kind::Net) {
-            opened = Some(Card::open(&function, clock, settings, &wanted));
+            opened = Some(Nic::open(&function, clock, settings, &wanted));
         }
     });
-    let mut card = opened.ok_or(DeviceError::Missing("network card"))??;
-    console_line!("TESTGUEST frames mac={}", Mac(card.mac));
+    let mut nic = opened.ok_or(DeviceError::Missing("network device"))??;
+    console_line!("TESTGUEST frames mac={}", Mac(nic.mac));
     let mut lines = ConsoleLines::new();
     let mut packet = [0; MAX_PACKET_BYTES];
     loop {
         let mut sent = Ok(());
-        let lane = card.lane(0)?;
+        let lane = nic.lane(0)?;
         let was_line = lines.poll(|text| {
             let mut frame = [0; MAX_FRAME_BYTES];
             sent = match from_hex(text, &mut frame) {
@@ -64,15 +64,15 @@ fn serve(
             };
         });
         sent?;
-        if !receive(&mut card, &mut packet)? && !was_line {
-            card.lane(0)?.wait(clock.after_ms(POLL_MS));
+        if !receive(&mut nic, &mut packet)? && !was_line {
+            nic.lane(0)?.wait(clock.after_ms(POLL_MS));
         }
     }
 }
 
 /// Tells of a frame that has come, by its addresses and type; whether there was one.
-fn receive(card: &mut Card<'_>, packet: &mut FrameBuffer) -> Result<bool, DeviceError> {
-    let Some((length, _)) = card.lane(0)?.poll(packet)? else {
+fn receive(nic: &mut Nic<'_>, packet: &mut FrameBuffer) -> Result<bool, DeviceError> {
+    let Some((length, _)) = nic.lane(0)?.poll(packet)? else {
         return Ok(false);
     };
     let frame = packet.get(HEADER_BYTES..length).unwrap_or_default();

@@ -1,21 +1,21 @@
-//! The network card's test: frames of all lengths to a peer that sends each one back, and what else
+//! The NIC's test: frames of all lengths to a peer that sends each one back, and what else
 //! the command line asks for.
 
-mod card;
 mod cases;
 pub mod frames;
 mod lane;
+mod nic;
 mod packet;
 
 use super::DeviceError;
 use crate::clock::Clock;
 use crate::pci::Function;
-use card::{Card, Totals};
+use nic::{Nic, Totals};
 use testguest_lib::command_line::Settings;
 
 /// What the test found out about a device that passed.
 pub struct NetSummary {
-    /// The card's MAC address.
+    /// The NIC's MAC address.
     pub mac: [u8; 6],
     /// Frames sent and returned intact.
     pub frames: u64,
@@ -27,7 +27,7 @@ pub struct NetSummary {
     pub irqs: u32,
 }
 
-/// Tests a network card against the echo peer of `settings`, case by case.
+/// Tests a NIC against the echo peer of `settings`, case by case.
 pub fn test(
     function: &Function,
     clock: &Clock,
@@ -44,18 +44,18 @@ pub fn test(
     };
     for case in settings.net_cases.iter() {
         let wanted = cases::wanted(case);
-        let mut card = Card::open(function, clock, settings, &wanted)?;
-        summary.mac = card.mac;
-        cases::run(case, &mut card, clock, frames)?;
+        let mut nic = Nic::open(function, clock, settings, &wanted)?;
+        summary.mac = nic.mac;
+        cases::run(case, &mut nic, clock, frames)?;
         let Totals {
             frames,
             retries,
             merged,
-        } = card.totals;
+        } = nic.totals;
         summary.frames += frames;
         summary.retries += retries;
         summary.merged += merged;
-        summary.irqs = summary.irqs.wrapping_add(card.irqs());
+        summary.irqs = summary.irqs.wrapping_add(nic.irqs());
     }
     Ok(summary)
 }

@@ -1,4 +1,4 @@
-//! Feature bits of a network card, and sizes of its packets (virtio 1.2, 5.1).
+//! Feature bits of a NIC, and sizes of its packets (virtio 1.2, 5.1).
 
 use testguest_lib::echo_frame::MAX_FRAME_BYTES;
 

@@ -1,6 +1,6 @@
 //! A connection that the guest begins, to a program of the host that sends all data back.
 
-use super::card::{Account, Card, WINDOW_BYTES, WINDOW_BYTES_U32};
+use super::queues::{Account, Queues, WINDOW_BYTES, WINDOW_BYTES_U32};
 use crate::virtio::DeviceError;
 use testguest_lib::vsock_packet::{
     CREDIT_REQUEST, CREDIT_UPDATE, DATA, DONE, Header, REQUEST, RESET, RESPONSE, SENDS_NO_MORE,
@@ -21,7 +21,7 @@ pub enum Outcome {
 }
 
 struct Client<'a, 'b> {
-    card: &'a mut Card<'b>,
+    queues: &'a mut Queues<'b>,
     port: u32,
     account: Account,
     /// What the host knows to have left our buffer.
@@ -33,9 +33,9 @@ struct Client<'a, 'b> {
 }
 
 /// Sends `kib` KiB to `port` and ends its half, until all has come back and the host has closed.
-pub fn echo(card: &mut Card<'_>, port: u32, kib: u64) -> Result<Outcome, DeviceError> {
+pub fn echo(queues: &mut Queues<'_>, port: u32, kib: u64) -> Result<Outcome, DeviceError> {
     let mut client = Client {
-        card,
+        queues,
         port,
         account: Account::default(),
         announced: 0,
@@ -45,10 +45,10 @@ pub fn echo(card: &mut Card<'_>, port: u32, kib: u64) -> Result<Outcome, DeviceE
         is_half_closed: false,
     };
     client.send(REQUEST, 0, &[])?;
-    let packet = client.card.next()?;
+    let packet = client.queues.next()?;
     client.account.update(&packet.header);
     let operation = packet.header.operation;
-    client.card.done_with(&packet);
+    client.queues.done_with(&packet);
     match operation {
         RESET => return Ok(Outcome::Refused),
         RESPONSE => {}
@@ -68,23 +68,23 @@ impl Client<'_, '_> {
             flags,
             ..Header::default()
         };
-        self.card.send(header, &mut self.account, payload)
+        self.queues.send(header, &mut self.account, payload)
     }
 
     /// Sends what may be sent and takes a packet. False when the connection has ended.
     fn step(&mut self) -> Result<bool, DeviceError> {
         self.send_data()?;
-        let packet = self.card.next()?;
+        let packet = self.queues.next()?;
         let header = packet.header;
         self.account.update(&header);
         if header.operation == DATA {
             let mut data = [0; WINDOW_BYTES];
             self.account.receive(header.payload_bytes)?;
             let data = &mut data[..header.payload_bytes as usize];
-            self.card.read(&packet, data);
+            self.queues.read(&packet, data);
             self.check(data)?;
         }
-        self.card.done_with(&packet);
+        self.queues.done_with(&packet);
         match header.operation {
             DATA | CREDIT_UPDATE => {}
             CREDIT_REQUEST => self.send(CREDIT_UPDATE, 0, &[])?,

@@ -1,8 +1,8 @@
 //! The socket device's test: connections that the host begins are echoed, and then one that the guest
 //! begins is echoed by the host.
 
-mod card;
 mod connect;
+mod queues;
 mod serve;
 
 use core::fmt;
@@ -10,8 +10,8 @@ use core::fmt;
 use super::{Device, DeviceError, queue_vector};
 use crate::clock::Clock;
 use crate::pci::Function;
-use card::Card;
 use connect::Outcome;
+use queues::Queues;
 use testguest_lib::command_line::Settings;
 
 const RECEIVE_QUEUE: u16 = 0;
@@ -60,16 +60,16 @@ pub fn test(
     device.start();
     let cid = device.configuration.read64(0);
     let irqs_before = receive.irqs().wrapping_add(transmit.irqs());
-    let mut card = Card::new(receive, transmit, cid, clock)?;
+    let mut queues = Queues::new(receive, transmit, cid, clock)?;
     let (mut served, mut echoed_bytes) = (0, 0);
     if settings.vsock_serve > 0 {
-        (served, echoed_bytes) = serve::echo(&mut card, settings.vsock_serve)?;
+        (served, echoed_bytes) = serve::echo(&mut queues, settings.vsock_serve)?;
     }
     let outcome = match settings.vsock_connect {
         0 => Outcome::None,
-        port => connect::echo(&mut card, port, settings.vsock_kib)?,
+        port => connect::echo(&mut queues, port, settings.vsock_kib)?,
     };
-    let irqs = card.receive.irqs().wrapping_add(card.transmit.irqs());
+    let irqs = queues.receive.irqs().wrapping_add(queues.transmit.irqs());
     Ok(VsockSummary {
         cid,
         served,

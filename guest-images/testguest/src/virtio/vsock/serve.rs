@@ -1,6 +1,6 @@
 //! Connections that the host begins: all that comes is sent back.
 
-use super::card::{Account, Card, Packet, WINDOW_BYTES};
+use super::queues::{Account, Packet, Queues, WINDOW_BYTES};
 use crate::memory::DmaBuffer;
 use crate::virtio::DeviceError;
 use testguest_lib::vsock_packet::{
@@ -24,7 +24,7 @@ struct Connection {
 }
 
 struct Server<'a, 'b> {
-    card: &'a mut Card<'b>,
+    queues: &'a mut Queues<'b>,
     connections: [Connection; MAX_CONNECTIONS],
     /// A window for each connection.
     buffers: DmaBuffer,
@@ -34,18 +34,18 @@ struct Server<'a, 'b> {
 
 /// Serves until `count` connections have come and gone; returns their number and the bytes sent
 /// back.
-pub fn echo(card: &mut Card<'_>, count: u64) -> Result<(u64, u64), DeviceError> {
+pub fn echo(queues: &mut Queues<'_>, count: u64) -> Result<(u64, u64), DeviceError> {
     let buffers = DmaBuffer::new(MAX_CONNECTIONS * WINDOW_BYTES)
         .ok_or(DeviceError::Missing("memory for connections"))?;
     let mut server = Server {
-        card,
+        queues,
         connections: [Connection::default(); MAX_CONNECTIONS],
         buffers,
         served: 0,
         echoed_bytes: 0,
     };
     while server.served < count {
-        let packet = server.card.next()?;
+        let packet = server.queues.next()?;
         server.take(&packet)?;
     }
     Ok((server.served, server.echoed_bytes))
@@ -58,7 +58,7 @@ impl Server<'_, '_> {
         if let (Some(index), DATA) = (index, header.operation) {
             self.keep(index, packet)?;
         }
-        self.card.done_with(packet);
+        self.queues.done_with(packet);
         let is_for_us = header.destination_port == ECHO_PORT;
         match (header.operation, index) {
             (RESET, None) => Ok(()),
@@ -99,7 +99,7 @@ impl Server<'_, '_> {
             operation: RESET,
             ..Header::default()
         };
-        self.card.send(reset, &mut Account::default(), &[])
+        self.queues.send(reset, &mut Account::default(), &[])
     }
 
     /// Copies data into the connection's buffer.
@@ -108,7 +108,7 @@ impl Server<'_, '_> {
         let connection = &mut self.connections[index];
         connection.account.receive(packet.header.payload_bytes)?;
         let data = &mut data[..packet.header.payload_bytes as usize];
-        self.card.read(packet, data);
+        self.queues.read(packet, data);
         self.buffers
             .write(index * WINDOW_BYTES + connection.buffered, data);
         connection.buffered += data.len();
@@ -182,6 +182,6 @@ impl Server<'_, '_> {
             flags,
             ..Header::default()
         };
-        self.card.send(header, &mut connection.account, payload)
+        self.queues.send(header, &mut connection.account, payload)
     }
 }

@@ -13,7 +13,7 @@ use super::backend;
 use super::counts::{Counters, DiskCounts};
 use super::limits::DiskLimits;
 use super::turn::SyncTurn;
-use crate::lost_data::LostData;
+use crate::sync_failure::SyncFailureLatch;
 
 /// How long whoever owns the machine waits for a sync of the device.
 const SYNC_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,12 +26,12 @@ pub enum BlkControlError {
     Size(#[source] io::Error),
     /// The image cannot be synced.
     #[error("the image cannot be synced")]
-    Sync(#[source] io::Error),
+    SyncFailed(#[source] io::Error),
     /// The image could not be synced before, so that no sync succeeds any more.
     #[error(
         "the image could not be synced before, and data may be lost: its guest has to be powered off"
     )]
-    LostData(#[source] io::Error),
+    SyncFailedBefore(#[source] io::Error),
     /// The device syncs the image, which takes too long.
     #[error("the image is being synced for more than {} s", SYNC_PATIENCE.as_secs())]
     SyncBusy,
@@ -68,7 +68,7 @@ pub struct BlkControl {
     /// Counts sizes.
     generation: AtomicU8,
     stopped: AtomicBool,
-    lost: LostData,
+    sync_failure: SyncFailureLatch,
     sync_turn: SyncTurn,
     pending: Mutex<Pending>,
     counters: Counters,
@@ -90,7 +90,7 @@ impl BlkControl {
             sectors: AtomicU64::new(sectors),
             generation: AtomicU8::new(0),
             stopped: AtomicBool::new(false),
-            lost: LostData::default(),
+            sync_failure: SyncFailureLatch::default(),
             sync_turn: SyncTurn::default(),
             pending: Mutex::default(),
             counters: Counters::default(),
@@ -141,12 +141,12 @@ impl BlkControl {
     /// Error number of the sync that failed, if one did: what the guest wrote may be lost, and no flush
     /// succeeds any more.
     pub fn sync_failure(&self) -> Option<i32> {
-        self.lost.errno()
+        self.sync_failure.errno()
     }
 
     /// Whether this is the first failure.
-    pub(super) fn note_sync_failure(&self, errno: i32) -> bool {
-        self.lost.note(errno)
+    pub(super) fn record_sync_failure(&self, errno: i32) -> bool {
+        self.sync_failure.note(errno)
     }
 
     /// Whether the guest may write to the disk.
@@ -163,17 +163,17 @@ impl BlkControl {
             return Err(BlkControlError::SyncBusy);
         }
         let outcome = match self.sync_failure() {
-            Some(errno) => Err(BlkControlError::LostData(io::Error::from_raw_os_error(
-                errno,
-            ))),
+            Some(errno) => Err(BlkControlError::SyncFailedBefore(
+                io::Error::from_raw_os_error(errno),
+            )),
             None => self.image.sync_data().map_err(|error| {
-                self.lost.note_error(&error);
-                BlkControlError::Sync(error)
+                self.sync_failure.note_error(&error);
+                BlkControlError::SyncFailed(error)
             }),
         };
         self.sync_turn.end();
         // The device may wait for the turn.
-        self.look();
+        self.wake_device();
         outcome
     }
 
@@ -224,11 +224,11 @@ impl BlkControl {
 
     fn ask(&self, change: impl FnOnce(&mut Pending)) {
         change(&mut self.lock());
-        self.look();
+        self.wake_device();
     }
 
-    /// Has the device look at its queues and what has ended.
-    pub(super) fn look(&self) {
+    /// Wakes the device to read its queues and completions.
+    pub(super) fn wake_device(&self) {
         event::signal(&self.event);
     }
 

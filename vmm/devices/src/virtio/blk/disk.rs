@@ -17,7 +17,7 @@ use super::request::{ID_BYTES, Shape};
 use super::state::HeldChain;
 use crate::notice::NoticeSink;
 
-/// The least time between two looks at the limits: what was earned meanwhile is not lost.
+/// The least time between two checks of the limits: what was earned meanwhile is not lost.
 const LEAST_WAIT: Duration = Duration::from_micros(500);
 
 /// What requests work on.

@@ -18,9 +18,9 @@ pub(super) enum Failure {
     /// The host failed, with this error number.
     Host(i32),
     /// The host failed to make durable what was written, with this error number.
-    Sync(i32),
+    SyncFailed(i32),
     /// A former sync failed, so that no other can succeed.
-    LostBefore,
+    SyncFailedBefore,
 }
 
 impl From<Refusal> for Failure {

@@ -188,7 +188,7 @@ impl BlkDevice {
             disk.control.set_stopped();
         }
         if let Some(errno) = state.sync_failure()? {
-            disk.control.note_sync_failure(errno);
+            disk.control.record_sync_failure(errno);
         }
         Ok(device)
     }

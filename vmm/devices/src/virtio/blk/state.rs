@@ -3,8 +3,8 @@
 
 use super::flight::MAX_IN_FLIGHT;
 use super::overlay::Overlay;
-use crate::lost_data::saved_errno;
 use crate::state::{DeviceState, Payload, StateError};
+use crate::sync_failure::saved_errno;
 use crate::virtio::queue::{Buffer, Chain, MAX_CHAIN_DESCRIPTORS};
 
 /// Most buffers of all requests that are held together: as many as 128 requests of a driver that

@@ -19,7 +19,7 @@ const ECANCELED: i32 = 125;
 
 impl Disk {
     /// Whether a sync failed before.
-    pub(super) fn has_lost_data(&self) -> bool {
+    pub(super) fn has_sync_failed(&self) -> bool {
         self.control.sync_failure().is_some()
     }
 
@@ -30,18 +30,18 @@ impl Disk {
         self.backend.writes_sync && is_write
     }
 
-    /// A sync failed: the disk has lost data for good.
-    pub(super) fn sync_failed(&self, errno: i32) -> Failure {
-        if self.control.note_sync_failure(errno) {
-            (self.notices)(DeviceNotice::WritebackFailed { errno });
+    /// A sync failed: no later sync of the disk succeeds.
+    pub(super) fn fail_sync(&self, errno: i32) -> Failure {
+        if self.control.record_sync_failure(errno) {
+            (self.notices)(DeviceNotice::SyncFailed { errno });
         }
-        Failure::Sync(errno)
+        Failure::SyncFailed(errno)
     }
 
     /// Queues a sync in the ring under `slot`, which belongs to a request that waits for it, or carries it out.
     pub(super) fn begin_sync(&mut self, slot: usize) -> SyncBegun {
-        if self.has_lost_data() {
-            return SyncBegun::Done(Err(Failure::LostBefore));
+        if self.has_sync_failed() {
+            return SyncBegun::Done(Err(Failure::SyncFailedBefore));
         }
         if !self.control.sync_turn().try_begin() {
             return SyncBegun::Busy;
@@ -57,7 +57,7 @@ impl Disk {
     /// Stores the outcome of a sync, and only then lets others begin one.
     fn end_sync(&self, outcome: io::Result<()>) -> Result<(), Failure> {
         let outcome = outcome.map_err(|error| match Failure::from(error) {
-            Failure::Host(errno) => self.sync_failed(errno),
+            Failure::Host(errno) => self.fail_sync(errno),
             other => other,
         });
         self.control.sync_turn().end();

@@ -109,8 +109,8 @@ impl Active {
                 return self.settle(disk, place, Ok(()));
             }
             request if request.is_nothing() => Ok(()),
-            request if disk.has_lost_data() && disk.backend.must_sync(request) => {
-                Err(Failure::LostBefore)
+            request if disk.has_sync_failed() && disk.backend.must_sync(request) => {
+                Err(Failure::SyncFailedBefore)
             }
             request if self.unmarked.is_in_the_way(&disk.backend, request) => {
                 self.unmarked.waiting.push(place);
@@ -148,7 +148,7 @@ impl Active {
                 return Ok(());
             }
             Err(Failure::Host(errno)) if disk.may_be_of_sync(flight.request) => {
-                Err(disk.sync_failed(errno))
+                Err(disk.fail_sync(errno))
             }
             other => other,
         };

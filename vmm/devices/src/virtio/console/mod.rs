@@ -100,8 +100,8 @@ impl ConsoleDevice {
         self.host.console().map_or(0, |console| console.size().1)
     }
 
-    /// Looks whether the console's size has changed since the driver got it.
-    fn look_at_size(&mut self) {
+    /// Checks whether the console's size has changed since the driver got it.
+    fn check_size(&mut self) {
         let generation = self.present_size_generation();
         if std::mem::replace(&mut self.size_generation, generation) == generation {
             return;
@@ -124,7 +124,7 @@ impl ConsoleDevice {
             return Ok(());
         };
         for port in self.ports.iter_mut().filter(|port| wanted(port.number)) {
-            port.look_at_host();
+            port.check_peer();
         }
         // Control messages first: a driver must not take a peer's bytes for those of the one before.
         active.send_messages(&mut self.ports)?;
@@ -323,7 +323,7 @@ impl VirtioDevice for ConsoleDevice {
         let queue = match event {
             DeviceEvent::Source(_) => {
                 let happened = self.host.watch().take();
-                self.look_at_size();
+                self.check_size();
                 return self.serve_ports(|port| happened.woken || happened.ports.contains(&port));
             }
             DeviceEvent::Kick(queue) => queue,

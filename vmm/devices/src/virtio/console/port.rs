@@ -150,7 +150,7 @@ impl Port {
     }
 
     /// Finds out whether the peer is still the one it was.
-    pub(super) fn look_at_host(&mut self) {
+    pub(super) fn check_peer(&mut self) {
         let HostSide::Peer(port) = &self.host else {
             return;
         };
@@ -170,10 +170,10 @@ impl Port {
     }
 
     /// Lets go of a peer that is gone, once the guest has what it left or does not want it.
-    fn look_for_end(&mut self) {
+    fn end_gone_peer(&mut self) {
         if let (HostSide::Peer(port), Some(peer)) = (&self.host, self.peer) {
             port.end_if_gone(peer, self.guest.is_open);
-            self.look_at_host();
+            self.check_peer();
         }
     }
 
@@ -273,7 +273,7 @@ impl Port {
             self.fill(queue, memory, scratch)?;
             queue.signal_used()?;
         }
-        self.look_for_end();
+        self.end_gone_peer();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Configuration of a card, its features, and its configuration space
+//! Configuration of a NIC, its features, and its configuration space
 //! (`struct virtio_net_config`, VIRTIO 1.2, 5.1.4).
 
 use vmm_sys::tap::TapOffloads;
@@ -50,13 +50,13 @@ pub(super) const LINK_UP: u16 = 1;
 /// `VIRTIO_NET_S_ANNOUNCE`.
 pub(super) const ANNOUNCE: u16 = 2;
 
-/// `duplex` of a card that knows its speed.
+/// `duplex` of a NIC that knows its speed.
 const FULL_DUPLEX: u8 = 1;
 
-/// Most pairs of queues that a card has.
+/// Most pairs of queues that a NIC has.
 pub const MAX_PAIRS: usize = 32;
 
-/// Configuration of a card.
+/// Configuration of a NIC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetConfig {
     /// Its address, until the driver chooses another.

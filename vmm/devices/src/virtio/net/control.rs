@@ -1,4 +1,4 @@
-//! Changes to a card while its guest runs.
+//! Changes to a NIC while its guest runs.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -10,7 +10,7 @@ use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 use super::config::{ANNOUNCE, LINK_UP};
 use super::limits::NetLimits;
 
-/// A card cannot be changed that way.
+/// A NIC cannot be changed that way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetControlError {
     /// Nobody in the guest would announce anything.
@@ -30,7 +30,7 @@ pub(super) struct Pending {
     pub(super) limits: Option<NetLimits>,
 }
 
-/// A handle on a card, for whoever owns the machine. Nothing here waits for the device.
+/// A handle on a NIC, for whoever owns the machine. Nothing here waits for the device.
 pub struct NetControl {
     link_up: AtomicBool,
     /// The driver is asked to announce itself and has not yet.

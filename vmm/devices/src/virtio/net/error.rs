@@ -1,4 +1,4 @@
-//! Why a card cannot be made.
+//! Why a NIC cannot be made.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use vmm_sys::vhost::VhostError;
 use super::config::MAX_PAIRS;
 use crate::state::StateError;
 
-/// A card cannot be made of what was given.
+/// A NIC cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// No port or too many.
+    /// No backend or too many.
     #[error("{0} pairs of queues are not possible, 1 to {MAX_PAIRS} are")]
     Pairs(usize),
-    /// Several ports that are not queues of one interface.
+    /// Several backends that are not queues of one interface.
     #[error("several taps must be queues of one interface, made with IFF_MULTI_QUEUE")]
     NotQueues,
     /// vhost-net for some pairs only, or for more than there are.
@@ -25,8 +25,8 @@ pub enum NetError {
     /// vhost-net.
     #[error("vhost-net is not usable")]
     Vhost(#[from] VhostError),
-    /// The state that the card is to be made of.
-    #[error("the card's state cannot be used")]
+    /// The state that the NIC is to be made of.
+    #[error("the NIC's state cannot be used")]
     State(#[from] StateError),
     /// The host has no descriptor left.
     #[error("the host has no descriptors left")]

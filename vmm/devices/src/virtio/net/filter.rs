@@ -106,7 +106,7 @@ impl Vlans {
     }
 }
 
-/// The filter of a card.
+/// The filter of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     /// One bit a [`Mode`].
@@ -158,7 +158,7 @@ impl Filter {
     }
 
     /// Whether a frame that begins with `start`, at least [`DECIDING_BYTES`] of it or all there is, is
-    /// for a card with the address `own`.
+    /// for a NIC with the address `own`.
     pub(super) fn passes(&self, start: &[u8], own: Address) -> bool {
         let Some((destination, rest)) = start.split_at_checked(own.len()) else {
             return self.is_open();

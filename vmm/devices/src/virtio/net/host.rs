@@ -1,4 +1,4 @@
-//! Settings of a card's tap: offloads and attached queues.
+//! Settings of a NIC's tap: offloads and attached queues.
 //!
 //! Each change takes the one lock of all the host's interfaces (RTNL), and a queue that leaves has the host
 //! wait for all its CPUs. So nothing is set twice, and a driver that asks for too many changes is refused.
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use vmm_sys::tap::{TapError, TapOffloads};
 
-use super::port::PacketPort;
+use super::backend::PacketBackend;
 use crate::virtio::rate::{RateLimit, TokenBucket};
 
 /// A driver that starts changes offloads twice and each of its pairs of queues twice, of which there are 32 at
@@ -28,7 +28,7 @@ pub(super) enum HostError {
     Tap(#[from] TapError),
 }
 
-/// The settings of a card's tap.
+/// The settings of a NIC's tap.
 pub(super) struct Host {
     /// Unknown at first, and after the host refused.
     offloads: Option<TapOffloads>,
@@ -50,13 +50,13 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Sets the tap's offloads: what it may leave undone in packets that the card receives.
+    /// Sets the tap's offloads: what it may leave undone in packets that the NIC receives.
     ///
     /// # Errors
     /// The driver asks too often, or the host cannot do that.
     pub(super) fn set_offloads(
         &mut self,
-        ports: &[impl PacketPort],
+        backends: &[impl PacketBackend],
         offloads: TapOffloads,
     ) -> Result<(), HostError> {
         if self.offloads == Some(offloads) {
@@ -64,24 +64,24 @@ impl Host {
         }
         self.take(1)?;
         self.offloads = None;
-        if let Some(port) = ports.first() {
-            port.set_offloads(offloads)?;
+        if let Some(backend) = backends.first() {
+            backend.set_offloads(offloads)?;
         }
         self.offloads = Some(offloads);
         Ok(())
     }
 
-    /// Attaches the first `pairs` ports, and detaches the others.
+    /// Attaches the first `pairs` backends, and detaches the others.
     ///
     /// # Errors
     /// The driver asks too often, or the host refuses; then all is as before, as far as the host lets us.
     pub(super) fn set_pairs(
         &mut self,
-        ports: &[impl PacketPort],
+        backends: &[impl PacketBackend],
         pairs: usize,
     ) -> Result<(), HostError> {
-        if self.admit_pairs(ports, pairs)? {
-            self.attach_pairs(ports, pairs)?;
+        if self.admit_pairs(backends, pairs)? {
+            self.attach_pairs(backends, pairs)?;
         }
         Ok(())
     }
@@ -92,13 +92,13 @@ impl Host {
     /// The driver asks too often.
     pub(super) fn admit_pairs(
         &mut self,
-        ports: &[impl PacketPort],
+        backends: &[impl PacketBackend],
         pairs: usize,
     ) -> Result<bool, HostError> {
         if self.pairs == Some(pairs) {
             return Ok(false);
         }
-        self.take(pairs.abs_diff(self.pairs.unwrap_or(ports.len())))?;
+        self.take(pairs.abs_diff(self.pairs.unwrap_or(backends.len())))?;
         Ok(true)
     }
 
@@ -108,12 +108,12 @@ impl Host {
     /// The host refuses; then all is as before, as far as the host lets us.
     pub(super) fn attach_pairs(
         &mut self,
-        ports: &[impl PacketPort],
+        backends: &[impl PacketBackend],
         pairs: usize,
     ) -> Result<(), TapError> {
         let before = self.pairs.take();
-        if let Err(error) = attach(ports, pairs) {
-            self.pairs = before.filter(|pairs| attach(ports, *pairs).is_ok());
+        if let Err(error) = attach(backends, pairs) {
+            self.pairs = before.filter(|pairs| attach(backends, *pairs).is_ok());
             return Err(error);
         }
         self.pairs = Some(pairs);
@@ -134,9 +134,9 @@ impl Host {
     }
 }
 
-fn attach(ports: &[impl PacketPort], pairs: usize) -> Result<(), TapError> {
-    for (index, port) in ports.iter().enumerate() {
-        port.set_attached(index < pairs)?;
+fn attach(backends: &[impl PacketBackend], pairs: usize) -> Result<(), TapError> {
+    for (index, backend) in backends.iter().enumerate() {
+        backend.set_attached(index < pairs)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Rate limits of a card: bytes and frames a second, by direction.
+//! Rate limits of a NIC: bytes and frames a second, by direction.
 
 use crate::virtio::rate::{RateLimit, TokenBucket};
 

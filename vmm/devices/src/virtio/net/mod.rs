@@ -3,10 +3,10 @@
 //!
 //! Frames go straight between guest memory and the tap. They wait in the tap while the guest offers
 //! no buffers, but for one that turned out longer than the buffers there were; a kick of the receive
-//! queue goes on with it. Frames that cannot be delivered or sent are dropped and counted, as a card
+//! queue goes on with it. Frames that cannot be delivered or sent are dropped and counted, as a NIC
 //! does.
 
-mod card;
+mod backend;
 mod command;
 mod config;
 mod control;
@@ -14,9 +14,9 @@ mod error;
 mod filter;
 mod host;
 mod limits;
+mod nic;
 mod packet;
 mod popped_chains;
-mod port;
 mod receive;
 mod state;
 mod transmit;
@@ -32,15 +32,15 @@ use std::sync::Arc;
 use vmm_sys::event;
 use vmm_sys::tap::TapOffloads;
 
-use self::card::Card;
+pub use self::backend::{NetCounters, PacketBackend};
 use self::config::Abilities;
 pub use self::config::{MAX_PAIRS, NetConfig};
 pub use self::control::{NetControl, NetControlError};
 pub use self::error::NetError;
 use self::filter::Filter;
 pub use self::limits::NetLimits;
+use self::nic::Nic;
 use self::packet::MAX_PACKET_BYTES;
-pub use self::port::{NetCounters, PacketPort};
 use self::state::{NetState, Session};
 use self::vhost::Vhost;
 use self::work::Active;
@@ -59,12 +59,12 @@ const KIND: DeviceKind = DeviceKind {
 
 const QUEUE_SIZE: u16 = 256;
 
-/// Tokens of the event sources: requests, the limits' timer, rings that the kernel gave up, and the ports from
+/// Tokens of the event sources: requests, the limits' timer, rings that the kernel gave up, and the backends from
 /// here on.
 const WORK: u64 = 0;
 const TIMER: u64 = 1;
 const BROKEN: u64 = 2;
-const PORTS: u64 = 3;
+const BACKENDS: u64 = 3;
 
 /// Most memory that a pair of queues holds, whatever its guest does: a frame, the chains taken for those to
 /// come, a chain being sent, and what the kernel is handed of each.
@@ -75,58 +75,58 @@ pub const HELD_BYTES_OF_PAIR: u64 =
 pub const COUNTED_BYTES_OF_PAIR: u64 = 512 << 10;
 const _: () = assert!(HELD_BYTES_OF_PAIR <= COUNTED_BYTES_OF_PAIR);
 
-/// A network card.
+/// A NIC.
 pub struct NetDevice<P> {
     /// One for each pair of queues.
-    ports: Vec<P>,
+    backends: Vec<P>,
     config: NetConfig,
     abilities: Abilities,
     queue_sizes: Vec<u16>,
-    card: Card,
+    nic: Nic,
     active: Option<Active>,
-    /// What the driver had said when the card was saved, until it is activated.
+    /// What the driver had said when the NIC was saved, until it is activated.
     restored: Option<Session>,
     /// The guest may be somewhere else than its network believes.
     has_moved: bool,
 }
 
-impl<P: PacketPort> NetDevice<P> {
-    /// A card on `ports`, which are queues of one interface.
+impl<P: PacketBackend> NetDevice<P> {
+    /// A NIC on `backends`, which are queues of one interface.
     ///
     /// # Errors
-    /// The ports cannot be those of a card, or the host has no descriptor left.
-    pub fn new(ports: Vec<P>, config: &NetConfig) -> Result<Self, NetError> {
-        let pairs = ports.len();
+    /// The backends cannot be those of a NIC, or the host has no descriptor left.
+    pub fn new(backends: Vec<P>, config: &NetConfig) -> Result<Self, NetError> {
+        let pairs = backends.len();
         if pairs == 0 || pairs > MAX_PAIRS {
             return Err(NetError::Pairs(pairs));
         }
-        if pairs > 1 && !ports.iter().all(P::has_queues) {
+        if pairs > 1 && !backends.iter().all(P::has_queues) {
             return Err(NetError::NotQueues);
         }
         let abilities = Abilities {
             pairs,
-            uso: ports.first().is_some_and(can_segment_udp),
+            uso: backends.first().is_some_and(can_segment_udp),
         };
-        let card = Card::new(config.mac, !config.link_down, config.limits);
+        let nic = Nic::new(config.mac, !config.link_down, config.limits);
         Ok(Self {
-            ports,
+            backends,
             config: config.clone(),
             abilities,
             // The last is for control, if the driver takes all pairs.
             queue_sizes: vec![QUEUE_SIZE; 2 * pairs + 1],
-            card: card.map_err(NetError::Descriptors)?,
+            nic: nic.map_err(NetError::Descriptors)?,
             active: None,
             restored: None,
             has_moved: false,
         })
     }
 
-    /// A card made of the state that is among `payloads`.
+    /// A NIC made of the state that is among `payloads`.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and when the state is not that of such a card.
+    /// As [`new`](Self::new), and when the state is not that of such a NIC.
     pub fn restored(
-        ports: Vec<P>,
+        backends: Vec<P>,
         config: &NetConfig,
         payloads: &mut Payloads,
     ) -> Result<Self, NetError> {
@@ -137,20 +137,20 @@ impl<P: PacketPort> NetDevice<P> {
                 .map_or(config.link_down, |state| state.link_down),
             ..config.clone()
         };
-        let mut device = Self::new(ports, &config)?;
+        let mut device = Self::new(backends, &config)?;
         if let Some(state) = state {
-            device.restored = state.session(device.ports.len())?;
+            device.restored = state.session(device.backends.len())?;
         }
         Ok(device)
     }
 
-    /// The same card, its frames moved by the kernel: by one instance of vhost-net for each pair, opened
+    /// The same NIC, its frames moved by the kernel: by one instance of vhost-net for each pair, opened
     /// for reading and writing and used by nobody yet. Without any, as it was.
     ///
     /// # Errors
-    /// They do not fit the card, or are not usable.
+    /// They do not fit the NIC, or are not usable.
     pub fn with_vhost(mut self, descriptors: Vec<OwnedFd>) -> Result<Self, NetError> {
-        let (instances, pairs) = (descriptors.len(), self.ports.len());
+        let (instances, pairs) = (descriptors.len(), self.backends.len());
         if instances == 0 {
             return Ok(self);
         }
@@ -160,19 +160,19 @@ impl<P: PacketPort> NetDevice<P> {
         if self.config.limits != NetLimits::default() {
             return Err(NetError::VhostLimits);
         }
-        self.card.vhost = Some(Vhost::new(descriptors)?);
-        self.card.control.set_unlimited();
+        self.nic.vhost = Some(Vhost::new(descriptors)?);
+        self.nic.control.set_unlimited();
         Ok(self)
     }
 
-    /// The handle by which the card is changed while its guest runs.
+    /// The handle by which the NIC is changed while its guest runs.
     pub fn control(&self) -> Arc<NetControl> {
-        Arc::clone(&self.card.control)
+        Arc::clone(&self.nic.control)
     }
 
-    /// The card's counters.
+    /// The NIC's counters.
     pub fn counters(&self) -> Arc<NetCounters> {
-        Arc::clone(&self.card.counters)
+        Arc::clone(&self.nic.counters)
     }
 
     /// What a driver begins with.
@@ -185,41 +185,43 @@ impl<P: PacketPort> NetDevice<P> {
         }
     }
 
-    /// Brings host and card to what `session` says.
+    /// Brings host and NIC to what `session` says.
     fn prepare(&mut self, session: &Session) -> Result<(), ActivateError> {
-        let backend = |error| ActivateError::Backend(Box::new(error));
-        let (ports, host) = (&self.ports, &mut self.card.host);
-        host.set_pairs(ports, session.pairs).map_err(backend)?;
+        let backend_failed = |error| ActivateError::Backend(Box::new(error));
+        let (backends, host) = (&self.backends, &mut self.nic.host);
+        host.set_pairs(backends, session.pairs)
+            .map_err(backend_failed)?;
         let offloads = config::tap_offloads(session.offloads);
-        host.set_offloads(ports, offloads).map_err(backend)?;
-        self.card.mac = session.mac;
-        self.card.filter = session.filter.clone();
-        self.card.on_timer();
-        if let Some(limits) = self.card.control.take_pending().limits {
-            self.card.set_limits(limits);
+        host.set_offloads(backends, offloads)
+            .map_err(backend_failed)?;
+        self.nic.mac = session.mac;
+        self.nic.filter = session.filter.clone();
+        self.nic.on_timer();
+        if let Some(limits) = self.nic.control.take_pending().limits {
+            self.nic.set_limits(limits);
         }
         Ok(())
     }
 
     /// Wakes the device thread to report errors of vhost: while the kernel serves the rings, no other event does.
     fn wake_to_report_vhost_errors(&self) {
-        if self.card.vhost.is_some() {
-            event::signal(self.card.control.event());
+        if self.nic.vhost.is_some() {
+            event::signal(self.nic.control.event());
         }
     }
 }
 
 /// Whether the host knows segmentation of UDP, which Linux learned last.
-fn can_segment_udp(port: &impl PacketPort) -> bool {
+fn can_segment_udp(backend: &impl PacketBackend) -> bool {
     let wanted = TapOffloads {
         checksum: true,
         uso: true,
         ..TapOffloads::default()
     };
-    port.set_offloads(wanted).is_ok() && port.set_offloads(TapOffloads::default()).is_ok()
+    backend.set_offloads(wanted).is_ok() && backend.set_offloads(TapOffloads::default()).is_ok()
 }
 
-impl<P: PacketPort> VirtioDevice for NetDevice<P> {
+impl<P: PacketBackend> VirtioDevice for NetDevice<P> {
     fn kind(&self) -> DeviceKind {
         KIND
     }
@@ -241,12 +243,12 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     }
 
     fn config(&self) -> Vec<u8> {
-        let status = self.card.control.status();
-        config::config_space(&self.config, self.card.mac, status, self.ports.len())
+        let status = self.nic.control.status();
+        config::config_space(&self.config, self.nic.mac, status, self.backends.len())
     }
 
     fn config_generation(&self) -> u8 {
-        self.card.control.generation()
+        self.nic.control.generation()
     }
 
     fn activate(&mut self, context: ActiveContext) -> Result<(), ActivateError> {
@@ -262,10 +264,10 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
         }
         self.prepare(&session)?;
         let announces = features & config::GUEST_ANNOUNCE != 0;
-        self.card.control.set_announcer(announces);
-        let mut active = Active::new(context, self.ports.len(), &session);
+        self.nic.control.set_announcer(announces);
+        let mut active = Active::new(context, self.backends.len(), &session);
         if !self.has_moved {
-            active.start_vhost(&self.ports, &mut self.card);
+            active.start_vhost(&self.backends, &mut self.nic);
         }
         let failed = active.take_failure();
         self.active = Some(active);
@@ -278,10 +280,10 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn reset(&mut self) {
         self.active = None;
         self.restored = None;
-        self.card.mac = self.config.mac;
-        self.card.filter = Filter::new(false);
-        self.card.control.set_announcer(false);
-        if let Some(vhost) = &mut self.card.vhost {
+        self.nic.mac = self.config.mac;
+        self.nic.filter = Filter::new(false);
+        self.nic.control.set_announcer(false);
+        if let Some(vhost) = &mut self.nic.vhost {
             vhost.abandon();
         }
     }
@@ -295,39 +297,36 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
 
     fn quiesce(&mut self) -> Result<(), QuiesceError> {
         match &mut self.active {
-            Some(active) => active.quiesce(&mut self.card),
+            Some(active) => active.quiesce(&mut self.nic),
             None => Ok(()),
         }
     }
 
     fn resume(&mut self) {
         if let Some(active) = &mut self.active {
-            active.start_vhost(&self.ports, &mut self.card);
+            active.start_vhost(&self.backends, &mut self.nic);
             self.wake_to_report_vhost_errors();
         }
         if std::mem::take(&mut self.has_moved) {
             // A driver that does not announce itself has to be found.
-            self.card.control.announce().unwrap_or_default();
+            self.nic.control.announce().unwrap_or_default();
         }
     }
 
     fn save(&self) -> Option<Payload> {
-        let link_down = !self.card.control.is_link_up();
-        let session = self
-            .active
-            .as_ref()
-            .map(|active| active.session(&self.card));
+        let link_down = !self.nic.control.is_link_up();
+        let session = self.active.as_ref().map(|active| active.session(&self.nic));
         Some(NetState::new(link_down, session.as_ref()).to_payload())
     }
 
     fn is_kicked_elsewhere(&self, queue: usize) -> bool {
-        let vhost = self.card.vhost.as_ref();
+        let vhost = self.nic.vhost.as_ref();
         vhost.is_some_and(|vhost| vhost.is_kicked(queue))
     }
 
     fn vectors_changed(&mut self) {
         if let Some(active) = &mut self.active {
-            active.on_vectors_changed(&self.card);
+            active.on_vectors_changed(&self.nic);
             self.wake_to_report_vhost_errors();
         }
     }
@@ -335,47 +334,47 @@ impl<P: PacketPort> VirtioDevice for NetDevice<P> {
     fn event_sources(&self) -> Vec<EventSource> {
         let source = |token, fd| EventSource { token, fd };
         let mut sources = vec![
-            source(WORK, self.card.control.event().as_raw_fd()),
-            source(TIMER, self.card.timer.as_raw_fd()),
+            source(WORK, self.nic.control.event().as_raw_fd()),
+            source(TIMER, self.nic.timer.as_raw_fd()),
         ];
-        if let Some(vhost) = &self.card.vhost {
+        if let Some(vhost) = &self.nic.vhost {
             sources.push(source(BROKEN, vhost.broken().as_raw_fd()));
         } else {
-            let ports = (PORTS..).zip(&self.ports);
-            sources.extend(ports.map(|(token, port)| source(token, port.as_raw_fd())));
+            let backends = (BACKENDS..).zip(&self.backends);
+            sources.extend(backends.map(|(token, backend)| source(token, backend.as_raw_fd())));
         }
         sources
     }
 
     fn handle(&mut self, event: DeviceEvent) -> Result<(), DeviceFault> {
-        let (ports, card) = (&*self.ports, &mut self.card);
+        let (backends, nic) = (&*self.backends, &mut self.nic);
         let Some(active) = &mut self.active else {
             return Ok(());
         };
         let done = match event {
-            DeviceEvent::Kick(queue) => active.on_kick(ports, card, queue),
+            DeviceEvent::Kick(queue) => active.on_kick(backends, nic, queue),
             DeviceEvent::Source(WORK) => {
-                event::clear(card.control.event());
-                let pending = card.control.take_pending();
+                event::clear(nic.control.event());
+                let pending = nic.control.take_pending();
                 if pending.status_changed {
-                    active.on_status_changed(ports, card);
+                    active.on_status_changed(backends, nic);
                 }
                 if let Some(limits) = pending.limits {
-                    card.set_limits(limits);
+                    nic.set_limits(limits);
                 }
-                active.serve_waiting(ports, card)
+                active.serve_waiting(backends, nic)
             }
             DeviceEvent::Source(TIMER) => {
-                card.on_timer();
-                active.serve_waiting(ports, card)
+                nic.on_timer();
+                active.serve_waiting(backends, nic)
             }
             DeviceEvent::Source(BROKEN) => {
-                active.on_broken_ring(card);
+                active.on_broken_ring(nic);
                 Ok(())
             }
-            DeviceEvent::Source(port) => {
-                let index = usize::try_from(port - PORTS).unwrap_or(usize::MAX);
-                active.on_frames(ports, card, index)
+            DeviceEvent::Source(token) => {
+                let index = usize::try_from(token - BACKENDS).unwrap_or(usize::MAX);
+                active.on_frames(backends, nic, index)
             }
         };
         match active.take_failure() {

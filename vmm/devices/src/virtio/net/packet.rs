@@ -1,4 +1,4 @@
-//! Sizes of packets as they pass between the rings and the port.
+//! Sizes of packets as they pass between the rings and the backend.
 
 use vmm_sys::tap::VNET_HEADER_BYTES;
 

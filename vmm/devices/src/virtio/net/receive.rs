@@ -1,4 +1,4 @@
-//! The receive side: from the port into the guest's buffers.
+//! The receive side: from the backend into the guest's buffers.
 //!
 //! ```text
 //! avail ring -> popped -> readv(2) by the kernel, then the header's num_buffers -> used ring
@@ -8,15 +8,15 @@
 //!                  +- quiesce: the pops are undone
 //! ```
 //!
-//! No frame is read before a chain was popped: until then frames wait in the port.
+//! No frame is read before a chain was popped: until then frames wait in the backend.
 
 use vmm_sys::tap::VNET_HEADER_BYTES;
 
-use super::card::{Card, Direction};
+use super::backend::PacketBackend;
 use super::filter::DECIDING_BYTES;
+use super::nic::{Direction, Nic};
 use super::packet::{HEADER_BYTES, MAX_PACKET_BYTES};
 use super::popped_chains::PoppedChains;
-use super::port::PacketPort;
 use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Chain, VirtQueue, copy_in, copy_out, slices_of, window};
 use vmm_memory::GuestRam;
@@ -33,20 +33,20 @@ const NUM_BUFFERS_BYTES: u64 = 2;
 
 /// Why the receiver stops reading frames for now.
 enum StopReason {
-    /// The port has no frame; it becomes readable with the next one.
+    /// The backend has no frame; it becomes readable with the next one.
     Empty,
     /// The avail ring has too few chains; the driver kicks when it adds some.
     OutOfBuffers,
     /// The queue has rescheduled itself.
     BudgetSpent,
-    /// The rate limit is reached; the card's timer says when to continue.
+    /// The rate limit is reached; the NIC's timer says when to continue.
     Throttled,
 }
 
 /// Result of one attempt to receive a frame.
 enum FrameOutcome {
     Delivered,
-    /// No number of chains could hold it, or the port failed.
+    /// No number of chains could hold it, or the backend failed.
     Dropped,
     /// The driver's receive filter refuses it.
     Filtered,
@@ -75,9 +75,9 @@ pub(super) struct Receiver {
     pending: Option<usize>,
     /// Bytes that the next frame is likely to need: a decaying maximum of recent frames.
     expected_bytes: u64,
-    /// Notifications are enabled because chains ran out; reading the port is useless before the kick.
+    /// Notifications are enabled because chains ran out; reading the backend is useless before the kick.
     is_out_of_buffers: bool,
-    /// Frames may be left in the port that caused no new edge of its descriptor; the timer resumes them.
+    /// Frames may be left in the backend that caused no new edge of its descriptor; the timer resumes them.
     needs_timer: bool,
     /// Scratch space, kept to reuse its allocation.
     chain: Chain,
@@ -109,36 +109,36 @@ impl Receiver {
         &mut self.queue
     }
 
-    /// Whether the card's timer has to resume this queue.
+    /// Whether the NIC's timer has to resume this queue.
     pub(super) fn needs_timer(&self) -> bool {
         self.needs_timer
     }
 
-    /// Handles an edge of the port's descriptor: it has frames.
+    /// Handles an edge of the backend's descriptor: it has frames.
     pub(super) fn on_frames(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
     ) -> Result<(), DeviceFault> {
         // While the link is down frames are lost, buffers or not.
-        if self.is_out_of_buffers && card.control.is_link_up() {
+        if self.is_out_of_buffers && nic.control.is_link_up() {
             return Ok(());
         }
-        self.serve(port, memory, card)
+        self.serve(backend, memory, nic)
     }
 
-    /// Delivers frames until the port is empty, chains run out, the rate limit is reached, or the
+    /// Delivers frames until the backend is empty, chains run out, the rate limit is reached, or the
     /// budget is spent.
     pub(super) fn serve(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
     ) -> Result<(), DeviceFault> {
         (self.is_out_of_buffers, self.needs_timer) = (false, false);
         self.queue.disable_notification()?;
-        match self.receive_frames(port, memory, card)? {
+        match self.receive_frames(backend, memory, nic)? {
             StopReason::Empty => {}
             StopReason::OutOfBuffers => self.is_out_of_buffers = true,
             StopReason::Throttled => self.needs_timer = true,
@@ -157,25 +157,25 @@ impl Receiver {
 
     fn receive_frames(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
     ) -> Result<StopReason, DeviceFault> {
         for _ in 0..FRAME_BUDGET {
-            if !card.admits(Direction::ToGuest) {
+            if !nic.admits(Direction::ToGuest) {
                 return Ok(StopReason::Throttled);
             }
-            let step = if !card.control.is_link_up() {
-                self.discard_frame(port, card)
+            let step = if !nic.control.is_link_up() {
+                self.discard_frame(backend, nic)
             } else if let Some(length) = self.pending {
-                self.deliver(memory, card, length, 0)?
+                self.deliver(memory, nic, length, 0)?
             } else {
-                self.receive_frame(port, memory, card)?
+                self.receive_frame(backend, memory, nic)?
             };
             match step {
-                FrameOutcome::Delivered => card.counters.count_received(),
-                FrameOutcome::Dropped => card.counters.count_receive_dropped(),
-                FrameOutcome::Filtered => card.counters.count_receive_filtered(),
+                FrameOutcome::Delivered => nic.counters.count_received(),
+                FrameOutcome::Dropped => nic.counters.count_receive_dropped(),
+                FrameOutcome::Filtered => nic.counters.count_receive_filtered(),
                 FrameOutcome::Stopped(pause) => return Ok(pause),
             }
             self.pending = None;
@@ -184,15 +184,15 @@ impl Receiver {
     }
 
     /// Reads one frame and drops it, because the link is down.
-    fn discard_frame(&mut self, port: &impl PacketPort, card: &Card) -> FrameOutcome {
+    fn discard_frame(&mut self, backend: &impl PacketBackend, nic: &Nic) -> FrameOutcome {
         if self.pending.is_some() {
             return FrameOutcome::Dropped;
         }
-        match port.receive::<()>(&[], &mut self.buffer) {
+        match backend.receive::<()>(&[], &mut self.buffer) {
             Ok(Some(_)) => FrameOutcome::Dropped,
             Ok(None) => FrameOutcome::Stopped(StopReason::Empty),
             Err(_) => {
-                card.counters.count_port_error();
+                nic.counters.count_backend_error();
                 FrameOutcome::Stopped(StopReason::Empty)
             }
         }
@@ -201,9 +201,9 @@ impl Receiver {
     /// Reads a frame into the driver's chains and delivers it.
     fn receive_frame(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
     ) -> Result<FrameOutcome, DeviceFault> {
         while self.popped.writable_bytes() < self.expected_bytes && self.pop_chain()? {}
         if let BufferSpace::Later = self.ensure_space(1)? {
@@ -219,12 +219,12 @@ impl Receiver {
         } else {
             self.popped.writable_bytes()
         };
-        let length = match port.receive(&parts, &mut self.buffer) {
+        let length = match backend.receive(&parts, &mut self.buffer) {
             Ok(Some(length)) => length,
             Ok(None) => return Ok(FrameOutcome::Stopped(StopReason::Empty)),
             Err(_) => {
-                card.counters.count_port_error();
-                card.counters.count_receive_dropped();
+                nic.counters.count_backend_error();
+                nic.counters.count_receive_dropped();
                 return Ok(FrameOutcome::Stopped(StopReason::Empty));
             }
         };
@@ -234,14 +234,14 @@ impl Receiver {
             return Ok(FrameOutcome::Dropped);
         }
         let in_chains = direct.min(length as u64);
-        if !card.filter.is_open() && !self.is_wanted(memory, card, length, in_chains) {
+        if !nic.filter.is_open() && !self.is_wanted(memory, nic, length, in_chains) {
             return Ok(FrameOutcome::Filtered);
         }
-        self.deliver(memory, card, length, in_chains)
+        self.deliver(memory, nic, length, in_chains)
     }
 
     /// Whether the receive filter accepts a frame, of which `in_chains` bytes are in the popped chains.
-    fn is_wanted(&self, memory: &GuestRam, card: &Card, length: usize, in_chains: u64) -> bool {
+    fn is_wanted(&self, memory: &GuestRam, nic: &Nic, length: usize, in_chains: u64) -> bool {
         const SEEN: usize = VNET_HEADER_BYTES + DECIDING_BYTES;
         let mut seen = [0; SEEN];
         let start = seen.get_mut(..length.min(SEEN)).unwrap_or_default();
@@ -252,7 +252,7 @@ impl Receiver {
         let from_buffer = self.buffer.get(..rest.len()).unwrap_or_default();
         rest.copy_from_slice(from_buffer);
         let frame = start.get(VNET_HEADER_BYTES..).unwrap_or_default();
-        card.filter.passes(frame, card.mac)
+        nic.filter.passes(frame, nic.mac)
     }
 
     /// Delivers a frame of `length` bytes including its header. `in_chains` of them are in the popped
@@ -260,7 +260,7 @@ impl Receiver {
     fn deliver(
         &mut self,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
         length: usize,
         in_chains: u64,
     ) -> Result<FrameOutcome, DeviceFault> {
@@ -294,7 +294,7 @@ impl Receiver {
         if !is_intact {
             return Ok(FrameOutcome::Dropped);
         }
-        card.charge(Direction::ToGuest, bytes.saturating_sub(HEADER_BYTES));
+        nic.charge(Direction::ToGuest, bytes.saturating_sub(HEADER_BYTES));
         Ok(FrameOutcome::Delivered)
     }
 

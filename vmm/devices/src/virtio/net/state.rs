@@ -1,4 +1,4 @@
-//! The saved state of a card. A frame that waits for the guest's buffers is lost, as networks do.
+//! The saved state of a NIC. A frame that waits for the guest's buffers is lost, as networks do.
 
 use super::config::MAX_PAIRS;
 use super::filter::{Address, Filter, MAX_ADDRESSES, Table, VLANS};
@@ -69,7 +69,7 @@ impl NetState {
         }
     }
 
-    /// The driver's settings, checked for a card with `pairs` pairs of queues.
+    /// The driver's settings, checked for a NIC with `pairs` pairs of queues.
     pub(super) fn session(&self, pairs: usize) -> Result<Option<Session>, StateError> {
         let session = self.session.as_ref();
         session.map(|session| session.read(pairs)).transpose()
@@ -176,7 +176,7 @@ mod tests {
         let state = NetState::from_payload(&payload).unwrap();
         assert!(state.link_down);
         assert_eq!(state.session(2).unwrap(), Some(session()));
-        // Not for a card with fewer queues.
+        // Not for a NIC with fewer queues.
         state.session(1).unwrap_err();
         let none = NetState::new(false, None);
         assert_eq!(none.session(1).unwrap(), None);

@@ -1,10 +1,10 @@
-//! The transmit side: from the guest's buffers to the port.
+//! The transmit side: from the guest's buffers to the backend.
 
 use std::io;
 
-use super::card::{Card, Direction};
+use super::backend::PacketBackend;
+use super::nic::{Direction, Nic};
 use super::packet::{HEADER_BYTES, MAX_PACKET_BYTES, MIN_PACKET_BYTES};
-use super::port::PacketPort;
 use crate::virtio::fault::DeviceFault;
 use crate::virtio::queue::{Budget, Chain, VirtQueue, slices_of};
 use vmm_memory::GuestRam;
@@ -20,7 +20,7 @@ enum StopReason {
     Empty,
     /// The queue has rescheduled itself.
     BudgetSpent,
-    /// The rate limit or a busy host; the card's timer says when to continue.
+    /// The rate limit or a busy host; the NIC's timer says when to continue.
     Throttled,
 }
 
@@ -28,7 +28,7 @@ enum StopReason {
 enum SendOutcome {
     /// SendOutcome, or dropped and counted: its chain is returned.
     Done,
-    /// The port's send queue is full: the pop is undone and the frame is sent later.
+    /// The backend's send queue is full: the pop is undone and the frame is sent later.
     Busy,
 }
 
@@ -58,7 +58,7 @@ impl Transmitter {
         &mut self.queue
     }
 
-    /// Whether the card's timer has to resume this queue.
+    /// Whether the NIC's timer has to resume this queue.
     pub(super) fn needs_timer(&self) -> bool {
         self.needs_timer
     }
@@ -66,15 +66,15 @@ impl Transmitter {
     /// Sends frames until the avail ring is empty, the rate limit is reached, or the budget is spent.
     pub(super) fn serve(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
     ) -> Result<(), DeviceFault> {
         self.needs_timer = false;
         let mut left = BUDGET;
         loop {
             self.queue.disable_notification()?;
-            match self.send_frames(port, memory, card, &mut left)? {
+            match self.send_frames(backend, memory, nic, &mut left)? {
                 StopReason::Empty if self.queue.enable_notification()? => continue,
                 StopReason::Empty => {}
                 StopReason::BudgetSpent => self.queue.reschedule(),
@@ -86,22 +86,22 @@ impl Transmitter {
 
     fn send_frames(
         &mut self,
-        port: &impl PacketPort,
+        backend: &impl PacketBackend,
         memory: &GuestRam,
-        card: &mut Card,
+        nic: &mut Nic,
         left: &mut Budget,
     ) -> Result<StopReason, DeviceFault> {
         loop {
             if left.chains == 0 || left.bytes == 0 {
                 return Ok(StopReason::BudgetSpent);
             }
-            if !card.admits(Direction::FromGuest) {
+            if !nic.admits(Direction::FromGuest) {
                 return Ok(StopReason::Throttled);
             }
             if !self.queue.pop(&mut self.chain)? {
                 return Ok(StopReason::Empty);
             }
-            if let SendOutcome::Busy = send(port, memory, card, &self.chain) {
+            if let SendOutcome::Busy = send(backend, memory, nic, &self.chain) {
                 self.queue.undo_pop(1);
                 return Ok(StopReason::Throttled);
             }
@@ -115,28 +115,33 @@ impl Transmitter {
 
 /// Sends one frame, header and all, straight from guest memory. The kernel checks the header: what it
 /// refuses is lost, as is what is sent while the link is down.
-fn send(port: &impl PacketPort, memory: &GuestRam, card: &mut Card, chain: &Chain) -> SendOutcome {
+fn send(
+    backend: &impl PacketBackend,
+    memory: &GuestRam,
+    nic: &mut Nic,
+    chain: &Chain,
+) -> SendOutcome {
     let bytes = chain.readable_bytes();
     let possible = (MIN_PACKET_BYTES..=MAX_PACKET_BYTES).contains(&bytes);
-    let sent = if possible && card.control.is_link_up() {
-        slices_of(memory, chain.readable.iter().copied()).and_then(|parts| port.send(&parts))
+    let sent = if possible && nic.control.is_link_up() {
+        slices_of(memory, chain.readable.iter().copied()).and_then(|parts| backend.send(&parts))
     } else {
         Err(io::ErrorKind::InvalidInput.into())
     };
     match sent {
         Ok(()) => {
-            card.charge(Direction::FromGuest, bytes - HEADER_BYTES);
-            card.counters.count_sent();
+            nic.charge(Direction::FromGuest, bytes - HEADER_BYTES);
+            nic.counters.count_sent();
         }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock && card.call_later() => {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && nic.call_later() => {
             return SendOutcome::Busy;
         }
         Err(error) => {
             // `EINVAL` is for an error of the guest, by the kernel and by ourselves.
             if error.kind() != io::ErrorKind::InvalidInput {
-                card.counters.count_port_error();
+                nic.counters.count_backend_error();
             }
-            card.counters.count_send_dropped();
+            nic.counters.count_send_dropped();
         }
     }
     SendOutcome::Done

@@ -30,7 +30,7 @@ pub(super) const FORWARDED: usize = 2;
 const RECEIVE: u32 = 0;
 const TRANSMIT: u32 = 1;
 
-/// The kernel's side of a card.
+/// The kernel's side of a NIC.
 pub(super) struct Vhost {
     /// One for each pair.
     nets: Vec<VhostNet>,
@@ -65,7 +65,7 @@ impl Vhost {
         })
     }
 
-    /// Whether the kernel takes the kicks of a queue by itself, of a card with so many pairs.
+    /// Whether the kernel takes the kicks of a queue by itself, of a NIC with so many pairs.
     pub(super) fn is_kicked(&self, queue: usize) -> bool {
         queue < 2 * self.nets.len() && (queue != FORWARDED || self.nets.len() == 1)
     }
@@ -88,7 +88,7 @@ impl Vhost {
         Ok(())
     }
 
-    /// Has the kernel serve `pairs`, each with its port. Without effect while it does.
+    /// Has the kernel serve `pairs`, each with its backend. Without effect while it does.
     pub(super) fn start<'a, P: AsRawFd + 'a>(
         &mut self,
         start: &Start<'_>,
@@ -118,7 +118,7 @@ impl Vhost {
             None
         };
         event::clear(&self.broken);
-        for (index, (net, (queues, port))) in self.nets.iter_mut().zip(pairs).enumerate() {
+        for (index, (net, (queues, backend))) in self.nets.iter_mut().zip(pairs).enumerate() {
             let forward = (!is_kicked_directly(index)).then_some(&self.forward);
             prepare(net, start, log.as_ref())?;
             for ((index, queue), kick) in [RECEIVE, TRANSMIT]
@@ -136,7 +136,7 @@ impl Vhost {
                 )?;
                 net.set_call(index, queue.call_event().as_deref())?;
                 net.set_error(index, &self.broken)?;
-                net.set_backend(index, Some(port))?;
+                net.set_backend(index, Some(backend))?;
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A card whose driver is ready: pairs of queues, and the control queue.
+//! A NIC whose driver is ready: pairs of queues, and the control queue.
 //!
 //! ```text
 //! receive 0, transmit 0, receive 1, transmit 1 ... control     with VIRTIO_NET_F_MQ
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use vmm_sys::vhost::VhostError;
 
-use super::card::Card;
+use super::backend::PacketBackend;
 use super::command::{self, Command, MAX_COMMAND_BYTES};
 use super::config;
 use super::filter::Table;
 use super::host::HostError;
-use super::port::PacketPort;
+use super::nic::Nic;
 use super::receive::Receiver;
 use super::state::Session;
 use super::transmit::Transmitter;
@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// A card whose driver is ready.
+/// A NIC whose driver is ready.
 pub(super) struct Active {
     memory: Arc<GuestRam>,
     config_call: ConfigCall,
@@ -70,7 +70,7 @@ pub(super) struct Active {
 }
 
 impl Active {
-    /// With at most `most_pairs` pairs. Host and card are to be as `session` says already.
+    /// With at most `most_pairs` pairs. Host and NIC are to be as `session` says already.
     pub(super) fn new(context: ActiveContext, most_pairs: usize, session: &Session) -> Self {
         let has = |feature: u64| context.features & feature != 0;
         let most_pairs = if has(config::MQ) { most_pairs } else { 1 };
@@ -118,52 +118,52 @@ impl Active {
     }
 
     /// Settings that the driver has made by the control queue.
-    pub(super) fn session(&self, card: &Card) -> Session {
+    pub(super) fn session(&self, nic: &Nic) -> Session {
         Session {
             pairs: self.in_use,
             offloads: self.offloads,
-            mac: card.mac,
-            filter: card.filter.clone(),
+            mac: nic.mac,
+            filter: nic.filter.clone(),
         }
     }
 
     /// Serves the queue that was kicked.
     pub(super) fn on_kick(
         &mut self,
-        ports: &[impl PacketPort],
-        card: &mut Card,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
         index: usize,
     ) -> Result<(), DeviceFault> {
         if index == 2 * self.pairs.len() {
-            return self.serve_control(ports, card);
+            return self.serve_control(backends, nic);
         }
-        if let Some(vhost) = &card.vhost {
+        if let Some(vhost) = &nic.vhost {
             if index == FORWARDED {
                 vhost.forward_kick();
             }
             return Ok(());
         }
         let pairs = self.pairs.iter_mut().take(self.in_use);
-        let Some((pair, port)) = pairs.zip(ports).nth(index / 2) else {
+        let Some((pair, backend)) = pairs.zip(backends).nth(index / 2) else {
             return Ok(());
         };
         if index.is_multiple_of(2) {
-            pair.receiver.serve(port, &self.memory, card)
+            pair.receiver.serve(backend, &self.memory, nic)
         } else {
-            pair.transmitter.serve(port, &self.memory, card)
+            pair.transmitter.serve(backend, &self.memory, nic)
         }
     }
 
-    /// The port of a pair has frames.
+    /// The backend of a pair has frames.
     pub(super) fn on_frames(
         &mut self,
-        ports: &[impl PacketPort],
-        card: &mut Card,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
         index: usize,
     ) -> Result<(), DeviceFault> {
         let pairs = self.pairs.iter_mut().take(self.in_use);
-        match pairs.zip(ports).nth(index) {
-            Some((pair, port)) => pair.receiver.on_frames(port, &self.memory, card),
+        match pairs.zip(backends).nth(index) {
+            Some((pair, backend)) => pair.receiver.on_frames(backend, &self.memory, nic),
             None => Ok(()),
         }
     }
@@ -171,60 +171,60 @@ impl Active {
     /// Goes on with queues that wait for the timer.
     pub(super) fn serve_waiting(
         &mut self,
-        ports: &[impl PacketPort],
-        card: &mut Card,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
     ) -> Result<(), DeviceFault> {
-        for (pair, port) in self.pairs.iter_mut().take(self.in_use).zip(ports) {
+        for (pair, backend) in self.pairs.iter_mut().take(self.in_use).zip(backends) {
             if pair.receiver.needs_timer() {
-                pair.receiver.serve(port, &self.memory, card)?;
+                pair.receiver.serve(backend, &self.memory, nic)?;
             }
             if pair.transmitter.needs_timer() {
-                pair.transmitter.serve(port, &self.memory, card)?;
+                pair.transmitter.serve(backend, &self.memory, nic)?;
             }
         }
         Ok(())
     }
 
     /// Tells the driver that link or announcement changed, and looks at all queues.
-    pub(super) fn on_status_changed(&mut self, ports: &[impl PacketPort], card: &mut Card) {
+    pub(super) fn on_status_changed(&mut self, backends: &[impl PacketBackend], nic: &mut Nic) {
         self.config_call.send();
-        if !card.control.is_link_up() {
-            self.stop_vhost(card);
+        if !nic.control.is_link_up() {
+            self.stop_vhost(nic);
         }
-        self.start_vhost(ports, card);
+        self.start_vhost(backends, nic);
         for pair in self.pairs.iter().take(self.in_use) {
             pair.reschedule();
         }
     }
 
     /// Gives back what no frame has filled, and has the kernel stop.
-    pub(super) fn quiesce(&mut self, card: &mut Card) -> Result<(), QuiesceError> {
+    pub(super) fn quiesce(&mut self, nic: &mut Nic) -> Result<(), QuiesceError> {
         for pair in &mut self.pairs {
             pair.receiver.undo_pops();
         }
         // An older failure stays noted for the driver; only one of this stop is returned.
         let before = self.failed.take();
-        self.stop_vhost(card);
+        self.stop_vhost(nic);
         let failed = std::mem::replace(&mut self.failed, before);
         failed.map_or(Ok(()), |error| Err(QuiesceError::Backend(Box::new(error))))
     }
 
     /// Has the kernel serve the queues, if it is to and the link is up.
-    pub(super) fn start_vhost(&mut self, ports: &[impl PacketPort], card: &mut Card) {
-        let is_up = card.control.is_link_up();
-        if let Some(vhost) = card.vhost.as_mut().filter(|_| is_up) {
+    pub(super) fn start_vhost(&mut self, backends: &[impl PacketBackend], nic: &mut Nic) {
+        let is_up = nic.control.is_link_up();
+        if let Some(vhost) = nic.vhost.as_mut().filter(|_| is_up) {
             let start = Start {
                 memory: &self.memory,
                 features: self.features,
             };
             let pairs = self.pairs.iter_mut().take(self.in_use);
-            let started = vhost.start(&start, pairs.map(Pair::queues).zip(ports));
+            let started = vhost.start(&start, pairs.map(Pair::queues).zip(backends));
             self.note(started);
         }
     }
 
-    fn stop_vhost(&mut self, card: &mut Card) {
-        if let Some(vhost) = &mut card.vhost {
+    fn stop_vhost(&mut self, nic: &mut Nic) {
+        if let Some(vhost) = &mut nic.vhost {
             let pairs = self.pairs.iter_mut().take(self.in_use);
             let stopped = vhost.stop(&self.memory, pairs.map(Pair::queues));
             self.note(stopped);
@@ -232,8 +232,8 @@ impl Active {
     }
 
     /// Tells the kernel where interrupts go now.
-    pub(super) fn on_vectors_changed(&mut self, card: &Card) {
-        if let Some(vhost) = &card.vhost {
+    pub(super) fn on_vectors_changed(&mut self, nic: &Nic) {
+        if let Some(vhost) = &nic.vhost {
             let pairs = self.pairs.iter_mut().take(self.in_use);
             let set = vhost.set_calls(pairs.map(Pair::queues));
             self.note(set);
@@ -241,8 +241,8 @@ impl Active {
     }
 
     /// The kernel may have given up a ring.
-    pub(super) fn on_broken_ring(&mut self, card: &Card) {
-        if let Some(vhost) = &card.vhost {
+    pub(super) fn on_broken_ring(&mut self, nic: &Nic) {
+        if let Some(vhost) = &nic.vhost {
             let broken = vhost.take_broken();
             self.note(broken);
         }
@@ -262,14 +262,14 @@ impl Active {
 
     fn serve_control(
         &mut self,
-        ports: &[impl PacketPort],
-        card: &mut Card,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
     ) -> Result<(), DeviceFault> {
         let Some(mut queue) = self.control.take() else {
             return Ok(());
         };
         let served = serve(&mut queue, CONTROL_BUDGET, |chain| {
-            self.answer(ports, card, chain)
+            self.answer(backends, nic, chain)
         });
         self.control = Some(queue);
         served
@@ -278,12 +278,12 @@ impl Active {
     /// Carries out one command and writes its answer.
     fn answer(
         &mut self,
-        ports: &[impl PacketPort],
-        card: &mut Card,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
         chain: &Chain,
     ) -> ChainOutcome {
         let done = read_command(&self.memory, chain, self.features)
-            .is_some_and(|command| self.carry_out(ports, card, command));
+            .is_some_and(|command| self.carry_out(backends, nic, command));
         let answer = if done { command::OK } else { command::ERROR };
         let place = window(&chain.writable, 0, 1);
         let written = copy_in(&self.memory, place, &[answer]).unwrap_or(0);
@@ -294,66 +294,76 @@ impl Active {
     }
 
     /// Whether it could be done.
-    fn carry_out(&mut self, ports: &[impl PacketPort], card: &mut Card, command: Command) -> bool {
+    fn carry_out(
+        &mut self,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
+        command: Command,
+    ) -> bool {
         match command {
-            Command::SetMode(mode, on) => card.filter.set(mode, on),
+            Command::SetMode(mode, on) => nic.filter.set(mode, on),
             Command::SetTables(unicast, multicast) => {
-                card.filter.unicast = Table::new(&unicast);
-                card.filter.multicast = Table::new(&multicast);
+                nic.filter.unicast = Table::new(&unicast);
+                nic.filter.multicast = Table::new(&multicast);
             }
-            // The address of a card is none of a group.
+            // The address of a NIC is none of a group.
             Command::SetAddress([first, ..]) if first & 1 != 0 => return false,
-            Command::SetAddress(address) => card.mac = address,
+            Command::SetAddress(address) => nic.mac = address,
             Command::SetVlan(vlan, passes) => {
-                if let Some(vlans) = &mut card.filter.vlans {
+                if let Some(vlans) = &mut nic.filter.vlans {
                     vlans.set(vlan, passes);
                 }
             }
-            Command::AcknowledgeAnnouncement => card.control.acknowledge(),
-            Command::SetPairs(pairs) => return self.set_pairs(ports, card, usize::from(pairs)),
-            Command::SetOffloads(offloads) => return self.set_offloads(ports, card, offloads),
+            Command::AcknowledgeAnnouncement => nic.control.acknowledge(),
+            Command::SetPairs(pairs) => return self.set_pairs(backends, nic, usize::from(pairs)),
+            Command::SetOffloads(offloads) => return self.set_offloads(backends, nic, offloads),
         }
         true
     }
 
-    fn set_pairs(&mut self, ports: &[impl PacketPort], card: &mut Card, pairs: usize) -> bool {
+    fn set_pairs(&mut self, backends: &[impl PacketBackend], nic: &mut Nic, pairs: usize) -> bool {
         if pairs == 0 || pairs > self.pairs.len() {
             return false;
         }
         // Ahead of the rings, which are not stopped for nothing.
-        match card.host.admit_pairs(ports, pairs) {
+        match nic.host.admit_pairs(backends, pairs) {
             Ok(true) => {}
             Ok(false) => return true,
             Err(_) => return false,
         }
-        self.stop_vhost(card);
-        let is_attached = card.host.attach_pairs(ports, pairs).is_ok();
+        self.stop_vhost(nic);
+        let is_attached = nic.host.attach_pairs(backends, pairs).is_ok();
         if !is_attached {
-            card.counters.count_port_error();
+            nic.counters.count_backend_error();
         }
         if is_attached {
             let new = self.pairs.iter().take(pairs).skip(self.in_use);
             new.for_each(Pair::reschedule);
             self.in_use = pairs;
         }
-        self.start_vhost(ports, card);
+        self.start_vhost(backends, nic);
         is_attached
     }
 
-    fn set_offloads(&mut self, ports: &[impl PacketPort], card: &mut Card, offloads: u64) -> bool {
+    fn set_offloads(
+        &mut self,
+        backends: &[impl PacketBackend],
+        nic: &mut Nic,
+        offloads: u64,
+    ) -> bool {
         let agreed = config::guest_offloads(self.features);
         let wanted = config::tap_offloads(offloads);
         if offloads & !agreed != 0 {
             return false;
         }
-        match card.host.set_offloads(ports, wanted) {
+        match nic.host.set_offloads(backends, wanted) {
             Ok(()) => {
                 self.offloads = offloads;
                 true
             }
             Err(error) => {
                 if let HostError::Tap(_) = error {
-                    card.counters.count_port_error();
+                    nic.counters.count_backend_error();
                 }
                 false
             }

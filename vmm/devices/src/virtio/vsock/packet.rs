@@ -3,7 +3,7 @@
 /// Length of a header.
 pub(super) const HEADER_BYTES: usize = 44;
 
-/// Longest payload in either direction. A guest that claims more breaks its connection: no driver
+/// Longest payload in either direction. A guest that announces more breaks its connection: no driver
 /// sends longer ones, and what is taken at once is memory and time of others.
 pub(super) const MAX_PAYLOAD_BYTES: usize = 64 << 10;
 

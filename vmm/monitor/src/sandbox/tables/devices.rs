@@ -49,7 +49,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_ioctl, Is(REQUEST, BLKZEROOUT) => Unseen("write-zeroes on a block device of the host");
     SYS_timerfd_settime, Any => Seen("rate limits, statistics of a balloon, patience with peers");
     // Entropy: `getrandom` is a common rule.
-    // vhost-net: the guest starts and resets its card, the owner brings it to rest. The host of the
+    // vhost-net: the guest starts and resets its NIC, the machine thread brings it to rest. The host of the
     // bare-metal test guest has none.
     SYS_ioctl, Is(REQUEST, VHOST_SET_MEM_TABLE) => Unseen("guest memory for vhost-net");
     SYS_ioctl, Is(REQUEST, VHOST_SET_FEATURES) => Unseen("the features of vhost-net");

@@ -1,4 +1,4 @@
-//! The owner of a machine: holds it, resets it, saves it, ends it.
+//! The machine thread: holds it, resets it, saves it, ends it.
 
 use super::ioctls::{
     KVM_GET_CLOCK, KVM_GET_IRQCHIP, KVM_GET_PIT2, KVM_IOEVENTFD, KVM_IRQ_LINE, KVM_IRQFD,
@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_pwritev, Any => Seen("RAM goes into a snapshot");
     SYS_fdatasync, Any => Seen("disks, then RAM of a snapshot are on disk before its head; a disk grows");
     SYS_fsync, Any => Seen("a snapshot is on disk");
-    // vhost-net: the guest starts and resets its card, the owner brings it to rest. The host of the
+    // vhost-net: the guest starts and resets its NIC, the machine thread brings it to rest. The host of the
     // bare-metal test guest has none.
     SYS_ioctl, Is(REQUEST, VHOST_SET_MEM_TABLE) => Unseen("guest memory for vhost-net");
     SYS_ioctl, Is(REQUEST, VHOST_SET_FEATURES) => Unseen("the features of vhost-net");

@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = table! {
     SYS_ioctl, Is(REQUEST, KVM_GET_TSC_KHZ) => Unseen("snapshot on hosts that can tell");
     SYS_ioctl, Is(REQUEST, KVM_SET_TSC_KHZ) => Unseen("restore on hosts that can scale the TSC");
     SYS_ioctl, Is(REQUEST, KVM_CHECK_EXTENSION) => Seen("restore");
-    // vhost-net: the guest starts and resets its card, the owner brings it to rest. The host of the
+    // vhost-net: the guest starts and resets its NIC, the machine thread brings it to rest. The host of the
     // bare-metal test guest has none.
     SYS_ioctl, Is(REQUEST, VHOST_SET_MEM_TABLE) => Unseen("guest memory for vhost-net");
     SYS_ioctl, Is(REQUEST, VHOST_SET_FEATURES) => Unseen("the features of vhost-net");

@@ -124,7 +124,7 @@ fn other_fields_and_odd_sizes_of_the_configuration_are_left_alone() {
     }
     assert_eq!((bench.config_u32(0), bench.config_u32(4)), (4, 0));
     assert_eq!((bench.config_u32(8), bench.config_u32(12)), (0, 0));
-    // A driver may claim anything.
+    // A driver may report anything.
     let function = &mut bench.driver.function;
     function.bar_write(0, CONFIG + 4, &[0xff; 4]);
     assert_eq!(bench.control.size().actual_bytes, RAM_BYTES as u64);

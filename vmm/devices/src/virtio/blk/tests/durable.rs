@@ -111,13 +111,13 @@ fn a_disk_grows_only_to_an_end_that_is_durable() {
         file.set_len(2 << 20).unwrap();
         let refused = bench.control.grow();
         assert!(
-            matches!(refused, Err(BlkControlError::Sync(_))),
+            matches!(refused, Err(BlkControlError::SyncFailed(_))),
             "{refused:?}"
         );
         host.make_space();
         let again = bench.control.grow();
         assert!(
-            matches!(again, Err(BlkControlError::LostData(_))),
+            matches!(again, Err(BlkControlError::SyncFailedBefore(_))),
             "{again:?}"
         );
         assert_eq!(config(&mut bench.driver, 0, 8), 2048u64.to_le_bytes());
@@ -155,7 +155,7 @@ fn a_disk_goes_on_with_its_flushes_once_another_sync_has_ended() {
         start(&mut bench.driver, FLUSH, 0, &[]);
         assert_eq!(bench.driver.used(0), None);
         bench.control.sync_turn().end();
-        bench.control.look();
+        bench.control.wake_device();
         assert!(bench.driver.wait_used(0).is_some(), "{engine:?}");
         assert_eq!(bench.driver.bytes(STATUS, 1), [0]);
     }

@@ -60,7 +60,7 @@ fn sync_failures(bench: &Bench) -> usize {
     let notices = bench.notices.lock().unwrap();
     let failures = notices
         .iter()
-        .filter(|notice| matches!(notice, DeviceNotice::WritebackFailed { .. }));
+        .filter(|notice| matches!(notice, DeviceNotice::SyncFailed { .. }));
     failures.count()
 }
 
@@ -110,7 +110,7 @@ fn a_flush_that_is_held_is_not_tried_again() {
                 assert!(driver.settle_own(10_000));
             }
             let notices = [
-                DeviceNotice::WritebackFailed { errno: 5 },
+                DeviceNotice::SyncFailed { errno: 5 },
                 DeviceNotice::IoStopped { errno: 5 },
             ];
             assert_eq!(*bench.notices.lock().unwrap(), notices);
@@ -190,7 +190,7 @@ fn a_flush_that_fails_while_its_driver_resets_the_disk_is_remembered() {
 }
 
 #[test]
-fn a_disk_that_lost_data_has_lost_it_wherever_it_is_made_again() {
+fn a_disk_whose_sync_failed_keeps_the_failure_wherever_it_is_made_again() {
     for engine in ENGINES {
         for cache in CACHES {
             for has_driver in [true, false] {

@@ -39,7 +39,7 @@ impl Default for Allowance {
 
 impl AdaptivePoll {
     /// Looks until `found` says true or an error, or the moment is over. Whether there was something.
-    pub(super) fn look<E>(
+    pub(super) fn try_poll<E>(
         &mut self,
         allowance: &mut Allowance,
         mut found: impl FnMut() -> Result<bool, E>,
@@ -77,33 +77,33 @@ mod tests {
     use super::*;
 
     /// How many of `occasions` a disk looked at, of which none paid.
-    fn looks_in_vain(poll: &mut AdaptivePoll, occasions: u32) -> u32 {
-        let mut looks = 0;
+    fn polls_in_vain(poll: &mut AdaptivePoll, occasions: u32) -> u32 {
+        let mut polls = 0;
         for _ in 0..occasions {
-            let mut looked = false;
-            let found = poll.look(&mut Allowance::default(), || {
-                looked = true;
+            let mut polled = false;
+            let found = poll.try_poll(&mut Allowance::default(), || {
+                polled = true;
                 Ok::<_, ()>(false)
             });
             assert_eq!(found, Ok(false));
-            looks += u32::from(looked);
+            polls += u32::from(polled);
         }
-        looks
+        polls
     }
 
     #[test]
-    fn looking_in_vain_becomes_rare_and_pays_again_at_once() {
+    fn polling_in_vain_becomes_rare_and_pays_again_at_once() {
         let mut poll = AdaptivePoll::default();
         // 1, then after 1, 3, 7, 15, 31 and always 63 others.
-        assert_eq!(looks_in_vain(&mut poll, 64), 6);
-        assert_eq!(looks_in_vain(&mut poll, 640), 10);
+        assert_eq!(polls_in_vain(&mut poll, 64), 6);
+        assert_eq!(polls_in_vain(&mut poll, 640), 10);
         while poll.skipped > 0 {
-            looks_in_vain(&mut poll, 1);
+            polls_in_vain(&mut poll, 1);
         }
         let yes = || Ok::<_, ()>(true);
-        assert_eq!(poll.look(&mut Allowance::default(), yes), Ok(true));
-        assert_eq!(poll.look(&mut Allowance::default(), yes), Ok(true));
-        assert_eq!(looks_in_vain(&mut poll, 2), 1);
+        assert_eq!(poll.try_poll(&mut Allowance::default(), yes), Ok(true));
+        assert_eq!(poll.try_poll(&mut Allowance::default(), yes), Ok(true));
+        assert_eq!(polls_in_vain(&mut poll, 2), 1);
     }
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         let mut allowance = Allowance::default();
         for _ in 0..100 {
             let mut poll = AdaptivePoll::default();
-            let found = poll.look(&mut allowance, || Ok::<_, ()>(false));
+            let found = poll.try_poll(&mut allowance, || Ok::<_, ()>(false));
             assert_eq!(found, Ok(false));
         }
         assert_eq!(allowance.left, Duration::ZERO);
@@ -122,9 +122,9 @@ mod tests {
         let mut allowance = Allowance {
             left: Duration::ZERO,
         };
-        let found = AdaptivePoll::default().look(&mut allowance, || Ok::<_, ()>(true));
+        let found = AdaptivePoll::default().try_poll(&mut allowance, || Ok::<_, ()>(true));
         assert_eq!(found, Ok(true));
-        let failed = AdaptivePoll::default().look(&mut allowance, || Err("broken"));
+        let failed = AdaptivePoll::default().try_poll(&mut allowance, || Err("broken"));
         assert_eq!(failed, Err("broken"));
     }
 }

@@ -166,7 +166,7 @@ impl Active {
         };
         let (errno, action) = match outcome {
             Err(Failure::Host(errno)) => (errno, policy.action_for(errno)),
-            Err(Failure::Sync(errno)) => (errno, policy.action_for_sync(errno)),
+            Err(Failure::SyncFailed(errno)) => (errno, policy.action_for_sync(errno)),
             // The guest was paused for the failure itself. To pause it for each that follows would leave
             // it no way to see to its data.
             _ => return self.answer(place, Err(Refusal::IoError)),

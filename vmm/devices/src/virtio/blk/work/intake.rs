@@ -96,7 +96,7 @@ impl Active {
             match pause {
                 Pause::Empty => {
                     let goes_on =
-                        has_answered && self.poll.look(&mut allowance, || queue.has_more())?;
+                        has_answered && self.poll.try_poll(&mut allowance, || queue.has_more())?;
                     if !goes_on && !queue.enable_notification()? {
                         return Ok(());
                     }
@@ -195,7 +195,7 @@ impl Active {
     fn wake_waiting_queues(&mut self, disk: &Disk) {
         if self.lacks_room && !self.flights.is_full() {
             self.lacks_room = false;
-            disk.control.look();
+            disk.control.wake_device();
         }
     }
 }

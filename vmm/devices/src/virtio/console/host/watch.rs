@@ -24,7 +24,7 @@ pub(in super::super) struct Watch {
     wake: EventFd,
 }
 
-/// What happened since the last look.
+/// What happened since the last poll.
 #[derive(Debug, Default)]
 pub(in super::super) struct WatchEvents {
     /// Somebody wants all ports to be looked at.

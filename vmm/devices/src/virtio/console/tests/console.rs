@@ -20,7 +20,7 @@ fn output_is_always_taken_and_input_waits_for_room() {
     let mut got = Vec::new();
     while got.len() < pasted.len() {
         left = &left[console.input(left)..];
-        bench.look();
+        bench.poll();
         got.extend(bench.receive(0, 1000).unwrap());
         console.clear_input_space_event();
     }
@@ -35,7 +35,7 @@ fn a_driver_without_control_queues_has_the_console_alone() {
         assert_eq!(printed(&bench), b"early");
         let console = Arc::clone(bench.host.console().unwrap());
         assert_eq!(console.input(b"ls\n"), 3);
-        bench.look();
+        bench.poll();
         assert_eq!(bench.receive(0, 10).unwrap(), b"ls\n");
 
         let before = bench.driver.msi.raised(0);
@@ -43,7 +43,7 @@ fn a_driver_without_control_queues_has_the_console_alone() {
             columns: 132,
             rows: 43,
         });
-        bench.look();
+        bench.poll();
         assert!(bench.driver.msi.raised(0) > before);
         let mut size = [0; 4];
         bench.driver.function.bar_read(0, 0x2000, &mut size);
@@ -57,7 +57,7 @@ fn a_driver_with_control_queues_gets_the_size_by_message() {
     let console = Arc::clone(bench.host.console().unwrap());
     let size = |columns| ConsoleSize { columns, rows: 25 };
     console.resize(size(100));
-    bench.look();
+    bench.poll();
     bench.send_control(NO_PORT, DEVICE_READY, 1);
     bench.send_control(0, PORT_READY, 1);
     let resized = |columns| (0, RESIZE, 1, vec![columns, 0, 25, 0]);
@@ -65,7 +65,7 @@ fn a_driver_with_control_queues_gets_the_size_by_message() {
     for columns in [90, 91, 80] {
         console.resize(size(columns));
     }
-    bench.look();
+    bench.poll();
     assert_eq!(
         bench.receive_control(),
         [resized(80)],
@@ -99,6 +99,6 @@ fn a_reset_drops_what_was_typed_for_the_guest_before() {
     bench.driver.set_status(0);
     assert_eq!(console.input(b"no"), 2);
     bench.driver.start(16, VERSION_1);
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(0, 100).unwrap(), b"no");
 }

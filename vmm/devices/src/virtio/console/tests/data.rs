@@ -14,12 +14,12 @@ fn both_sides_hear_each_other() {
     assert!(bench.send(1, b"{\"return\":{}}"));
     assert_eq!(drained(&mut peer), b"{\"return\":{}}");
     peer.write_all(b"{\"execute\":\"guest-ping\"}").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 10).unwrap(), b"{\"execute\"");
     assert_eq!(bench.receive(1, 100).unwrap(), b":\"guest-ping\"}");
     assert_eq!(bench.receive(1, 100), None);
     peer.write_all(b"!").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.received(1).unwrap(), b"!");
     assert!(bench.driver.calls(config::receive_queue(1)) > 0);
 }
@@ -30,7 +30,7 @@ fn nothing_reaches_a_port_that_the_guest_has_closed() {
     let mut peer = bench.talking();
     bench.send_control(1, PORT_OPEN, 0);
     peer.write_all(b"wait").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 100), None);
     bench.send_control(1, PORT_OPEN, 1);
     assert_eq!(bench.received(1).unwrap(), b"wait");
@@ -69,7 +69,7 @@ fn a_slow_peer_holds_the_guests_buffers_and_loses_nothing() {
     let mut got = Vec::new();
     while taken < offered {
         got.extend(drained(&mut peer));
-        bench.look();
+        bench.poll();
         while let Some(used) = bench.driver.used(5) {
             assert_eq!(used.1, 0);
             taken += 1;
@@ -88,13 +88,13 @@ fn a_peer_that_floods_is_read_as_fast_as_the_guest_takes() {
     let mut written = 0;
     while let Ok(count) = peer.write(&flood[written..]) {
         written += count;
-        bench.look();
+        bench.poll();
     }
     assert!(written < flood.len(), "somebody reads without end");
     let mut got = Vec::new();
     while got.len() < written {
         got.extend(bench.receive(1, 1000).unwrap());
-        bench.look();
+        bench.poll();
     }
     assert!(got == flood[..written]);
     assert_eq!(bench.receive(1, 1000), None);
@@ -119,7 +119,7 @@ fn a_peer_gets_nothing_that_was_for_the_one_before() {
     while bench.send(1, &[b'1'; 60_000]) {}
     bench.driver.offer(5, &[read(DATA, 1000)]);
     let mut second = bench.attach_unseen(1, true).unwrap();
-    bench.look();
+    bench.poll();
     while bench.driver.used(5).is_some() {}
     assert!(bench.send(1, b"2"));
     assert_eq!(drained(&mut second), b"2");
@@ -131,7 +131,7 @@ fn what_a_peer_sent_before_it_went_is_delivered() {
     let mut peer = bench.attach_unseen(1, false).unwrap();
     peer.write_all(b"hello").unwrap();
     drop(peer);
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
     assert_eq!(bench.receive(1, 3).unwrap(), b"hel");
     assert!(bench.receive_control().is_empty());
@@ -145,13 +145,13 @@ fn a_peer_that_only_listens_goes_on_listening() {
     let mut bench = Bench::open(false, &["a"]);
     let mut peer = bench.talking();
     peer.shutdown(Shutdown::Write).unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 10), None);
     assert!(bench.send(1, b"answer"));
     assert_eq!(drained(&mut peer), b"answer");
     assert!(bench.receive_control().is_empty());
     drop(peer);
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
 }
 
@@ -162,7 +162,7 @@ fn a_peer_that_does_not_listen_is_still_heard() {
     peer.shutdown(Shutdown::Read).unwrap();
     assert!(bench.send(1, b"lost"));
     peer.write_all(b"heard").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 10).unwrap(), b"heard");
 }
 

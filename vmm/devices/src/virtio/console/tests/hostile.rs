@@ -56,7 +56,7 @@ fn queues_that_are_used_too_early_do_no_harm() {
     assert!(bench.send(1, b"early"));
     assert_eq!(bench.receive(0, 10), None);
     peer.write_all(b"not yet").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 10), None);
     assert_eq!(drained(&mut peer), b"early");
 }
@@ -73,7 +73,7 @@ fn all_ports_work_at_once_and_no_more_are_possible() {
         assert!(bench.send(port, line.as_bytes()));
         assert_eq!(drained(peer), line.as_bytes());
         peer.write_all(line.as_bytes()).unwrap();
-        bench.look();
+        bench.poll();
         assert_eq!(bench.receive(port, 100).unwrap(), line.as_bytes());
     }
     let more = vec![String::new(); MAX_NAMED_PORTS + 1];
@@ -116,12 +116,12 @@ fn a_queue_that_loops_ends_the_device() {
             bench.send_control_if_alive(1, PORT_READY, 1);
         }
         bench.driver.kick(queue);
-        bench.look();
+        bench.poll();
         assert!(bench.driver.needs_reset(), "queue {queue}");
         // A reset makes it good again.
         bench.driver.set_status(0);
         bench.driver.start(16, VERSION_1 | MULTIPORT);
-        bench.look();
+        bench.poll();
         bench.send_control(NO_PORT, DEVICE_READY, 1);
         assert_eq!(bench.receive_control().len(), 2);
     }
@@ -153,7 +153,7 @@ fn buffers_that_are_no_ram_get_and_give_nothing() {
         peer.write_all(b"lost").unwrap();
         bench.driver.offer(4, &[write(address, 16)]);
         bench.driver.kick(4);
-        bench.look();
+        bench.poll();
         assert_eq!(bench.driver.used(4).unwrap().1, 0);
     }
     // Of the wrong direction, and without length.
@@ -165,7 +165,7 @@ fn buffers_that_are_no_ram_get_and_give_nothing() {
     bench.driver.kick(5);
     assert_eq!(drained(&mut peer), b"");
     peer.write_all(b"x").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 16).map(|_| ()), Some(()));
     assert!(!bench.driver.needs_reset());
 }
@@ -198,10 +198,10 @@ proptest! {
         bench.host.console().unwrap().input(b"typed");
         for (queue, table) in tables.iter().enumerate() {
             bench.driver.go_mad(queue, table, &heads);
-            bench.look();
+            bench.poll();
         }
         drop(peer);
-        bench.look();
+        bench.poll();
     }
 
     /// Messages of a driver gone mad: afterwards the handshake is as good as ever.
@@ -221,14 +221,14 @@ proptest! {
             bench.send_control(port, event, value);
         }
         drop(peer);
-        bench.look();
+        bench.poll();
         bench.send_control(1, PORT_READY, 1);
         bench.send_control(1, PORT_OPEN, 1);
         bench.receive_control();
         let mut peer = bench.attach(1);
         prop_assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
         peer.write_all(b"well").unwrap();
-        bench.look();
+        bench.poll();
         prop_assert_eq!(bench.receive(1, 10).unwrap(), b"well");
     }
 }

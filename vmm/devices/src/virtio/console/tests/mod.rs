@@ -73,7 +73,7 @@ impl Bench {
             host,
             printed,
         };
-        bench.look();
+        bench.poll();
         bench
     }
 
@@ -96,7 +96,7 @@ impl Bench {
     }
 
     /// Lets the device see to what happened on the host's side.
-    fn look(&mut self) {
+    fn poll(&mut self) {
         // A device that was ended looks at nothing any more.
         for _ in 0..1000 {
             if !self.driver.settle_own(0) {
@@ -158,7 +158,7 @@ impl Bench {
     /// Attaches a peer to the named port of this number, from 1 on, which the device sees.
     fn attach(&mut self, port: usize) -> UnixStream {
         let ours = self.attach_unseen(port, false).unwrap();
-        self.look();
+        self.poll();
         ours
     }
 
@@ -213,7 +213,7 @@ impl Bench {
             printed,
         };
         bench.driver.function.resume();
-        bench.look();
+        bench.poll();
         bench
     }
 }
@@ -276,7 +276,7 @@ fn a_peer_that_comes_and_goes_is_seen_open_and_closed() {
     for _ in 0..3 {
         let peer = bench.talking();
         drop(peer);
-        bench.look();
+        bench.poll();
         assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 0, vec![])]);
     }
 }
@@ -288,7 +288,7 @@ fn one_peer_at_a_time_and_another_only_by_force() {
     let refused = bench.attach_unseen(1, false);
     assert!(matches!(refused, Err(AttachError::Busy { client }) if client == "peer"));
     let _second = bench.attach_unseen(1, true).unwrap();
-    bench.look();
+    bench.poll();
     assert!(is_closed(&mut first));
     let expected = [(1, PORT_OPEN, 0, vec![]), (1, PORT_OPEN, 1, vec![])];
     assert_eq!(bench.receive_control(), expected);
@@ -301,7 +301,7 @@ fn a_peer_that_is_gone_is_in_nobodys_way() {
     drop(bench.attach_unseen(1, false).unwrap());
     // The device has not looked.
     let _next = bench.attach_unseen(1, false).unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive_control(), [(1, PORT_OPEN, 1, vec![])]);
 }
 
@@ -312,7 +312,7 @@ fn a_reset_forgets_the_guest_and_keeps_the_peer() {
     peer.write_all(b"for the next kernel").unwrap();
     bench.driver.set_status(0);
     bench.driver.start(16, VERSION_1 | MULTIPORT);
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 64), None, "the port is not open yet");
     bench.send_control(NO_PORT, DEVICE_READY, 1);
     bench.send_control(1, PORT_READY, 1);

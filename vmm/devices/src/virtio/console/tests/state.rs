@@ -12,7 +12,7 @@ fn a_guest_that_moved_sees_its_peer_go_and_the_next_one_come() {
     assert!(bench.send(1, b"here"));
     assert_eq!(drained(&mut peer), b"here");
     peer.write_all(b"there").unwrap();
-    bench.look();
+    bench.poll();
     assert_eq!(bench.receive(1, 10).unwrap(), b"there");
 }
 
@@ -31,7 +31,7 @@ fn a_peer_is_closed_to_the_guest_before_the_next_one_is_open() {
         .driver
         .moved_by(|payloads| Box::new(ConsoleDevice::restored(made, payloads).unwrap()));
     bench.driver.function.resume();
-    bench.look();
+    bench.poll();
     let expected = [(1, PORT_OPEN, 0, vec![]), (1, PORT_OPEN, 1, vec![])];
     assert_eq!(bench.receive_control(), expected);
     assert!(bench.send(1, b"news"));
@@ -74,7 +74,7 @@ fn what_was_typed_and_the_size_go_along() {
         columns: 80,
         rows: 25,
     });
-    bench.look();
+    bench.poll();
     let mut bench = bench.moved(true, &[]);
     assert_eq!(bench.receive(0, 100).unwrap(), b"reboot\n");
     let mut size = [0; 4];
@@ -111,9 +111,9 @@ fn a_console_that_is_saved_goes_on_itself() {
     assert_eq!(bench.driver.function.save(), first);
     bench.driver.function.resume();
     let mut got = drained(&mut peer).len();
-    bench.look();
+    bench.poll();
     got += drained(&mut peer).len();
-    bench.look();
+    bench.poll();
     assert!(bench.driver.used(5).is_some());
     got += drained(&mut peer).len();
     assert_eq!(got % 60_000, 0);

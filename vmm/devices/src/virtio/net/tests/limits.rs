@@ -11,118 +11,118 @@ fn only(burst: u64) -> RateLimit {
     }
 }
 
-fn limited(limits: NetLimits) -> Card {
+fn limited(limits: NetLimits) -> Nic {
     let config = NetConfig {
         limits,
         ..super::config()
     };
-    Card::with(1, &config, 0)
+    Nic::with(1, &config, 0)
 }
 
 /// Offers `count` frames of 60 bytes; returns how many of all went out so far.
-fn send(card: &mut Card, count: usize) -> u64 {
-    card.driver.fill(BUFFERS, &packet(60));
+fn send(nic: &mut Nic, count: usize) -> u64 {
+    nic.driver.fill(BUFFERS, &packet(60));
     for _ in 0..count {
-        card.driver.offer(1, &[read(BUFFERS, 72)]);
+        nic.driver.offer(1, &[read(BUFFERS, 72)]);
     }
-    card.driver.kick(1);
-    card.counters.sent()
+    nic.driver.kick(1);
+    nic.counters.sent()
 }
 
 #[test]
 fn frames_of_the_guest_wait_in_their_ring() {
-    let mut card = limited(NetLimits {
+    let mut nic = limited(NetLimits {
         transmit_frames: only(3),
         ..NetLimits::default()
     });
-    assert_eq!(send(&mut card, 5), 4);
+    assert_eq!(send(&mut nic, 5), 4);
     // More kicks bring nothing more.
-    assert_eq!(send(&mut card, 1), 4);
-    card.control.set_limits(NetLimits::default()).unwrap();
-    card.settle_own();
-    assert_eq!(card.counters.sent(), 6);
-    assert_eq!(card.counters.send_dropped(), 0);
+    assert_eq!(send(&mut nic, 1), 4);
+    nic.control.set_limits(NetLimits::default()).unwrap();
+    nic.settle_own();
+    assert_eq!(nic.counters.sent(), 6);
+    assert_eq!(nic.counters.send_dropped(), 0);
 }
 
 #[test]
 fn bytes_of_the_guest_are_counted_without_headers() {
     // With headers two would be too many.
-    let mut card = limited(NetLimits {
+    let mut nic = limited(NetLimits {
         transmit_bytes: only(140),
         ..NetLimits::default()
     });
-    assert_eq!(send(&mut card, 5), 3);
+    assert_eq!(send(&mut nic, 5), 3);
 }
 
 #[test]
-fn frames_for_the_guest_wait_in_the_port() {
-    let mut card = limited(NetLimits {
+fn frames_for_the_guest_wait_in_the_backend() {
+    let mut nic = limited(NetLimits {
         receive_frames: only(2),
         transmit_frames: only(1),
         ..NetLimits::default()
     });
     for _ in 0..5 {
-        card.driver.offer(0, &[write(BUFFERS, 2048)]);
+        nic.driver.offer(0, &[write(BUFFERS, 2048)]);
     }
-    card.driver.kick(0);
+    nic.driver.kick(0);
     for _ in 0..5 {
-        card.arrives(&packet(100));
+        nic.arrives(&packet(100));
     }
-    assert_eq!(card.counters.received(), 3);
+    assert_eq!(nic.counters.received(), 3);
     // The other direction has its own.
-    assert_eq!(send(&mut card, 3), 2);
-    card.control.set_limits(NetLimits::default()).unwrap();
-    card.settle_own();
-    assert_eq!(card.counters.received(), 5);
-    assert_eq!(card.counters.receive_dropped(), 0);
+    assert_eq!(send(&mut nic, 3), 2);
+    nic.control.set_limits(NetLimits::default()).unwrap();
+    nic.settle_own();
+    assert_eq!(nic.counters.received(), 5);
+    assert_eq!(nic.counters.receive_dropped(), 0);
 }
 
 #[test]
 fn what_was_held_back_goes_on_by_itself() {
-    let mut card = limited(NetLimits {
+    let mut nic = limited(NetLimits {
         transmit_frames: RateLimit {
             per_second: 200,
             burst: 1,
         },
         ..NetLimits::default()
     });
-    send(&mut card, 4);
+    send(&mut nic, 4);
     for head in 0..4 {
-        assert_eq!(card.driver.wait_used(1), Some((head, 0)));
+        assert_eq!(nic.driver.wait_used(1), Some((head, 0)));
     }
 }
 
 #[test]
-fn a_card_that_was_reset_while_it_waited_is_served_again() {
+fn a_nic_that_was_reset_while_it_waited_is_served_again() {
     let slow = RateLimit {
         per_second: 200,
         burst: 1,
     };
-    let mut card = limited(NetLimits {
+    let mut nic = limited(NetLimits {
         transmit_frames: slow,
         ..NetLimits::default()
     });
-    send(&mut card, 3);
-    card.driver.set_status(0);
+    send(&mut nic, 3);
+    nic.driver.set_status(0);
     // The timer fires while nobody is there.
-    card.driver.settle_own(1000);
-    card.driver.start(16, VERSION_1);
-    send(&mut card, 3);
+    nic.driver.settle_own(1000);
+    nic.driver.start(16, VERSION_1);
+    send(&mut nic, 3);
     for head in 0..3 {
-        assert_eq!(card.driver.wait_used(1), Some((head, 0)));
+        assert_eq!(nic.driver.wait_used(1), Some((head, 0)));
     }
 }
 
 #[test]
 fn limits_that_are_set_before_there_is_a_driver_count() {
-    let mut card = Card::new(0);
-    card.driver.set_status(0);
-    let set = card.control.set_limits(NetLimits {
+    let mut nic = Nic::new(0);
+    nic.driver.set_status(0);
+    let set = nic.control.set_limits(NetLimits {
         transmit_frames: only(1),
         ..NetLimits::default()
     });
     set.unwrap();
-    card.settle_own();
-    card.driver.start(16, VERSION_1);
-    assert_eq!(send(&mut card, 3), 2);
+    nic.settle_own();
+    nic.driver.start(16, VERSION_1);
+    assert_eq!(send(&mut nic, 3), 2);
 }

@@ -21,7 +21,7 @@ use vmm_sys::tap::{TapError, VNET_HEADER_BYTES};
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
 const MTU_VALUE: u16 = 1450;
 
-/// Settings that a device made at its ports.
+/// Settings that a device made at its backends.
 #[derive(Debug, Default)]
 struct RecordedSettings {
     offloads: Option<TapOffloads>,
@@ -58,7 +58,7 @@ impl AsRawFd for Socket {
     }
 }
 
-impl PacketPort for Socket {
+impl PacketBackend for Socket {
     fn receive<B: BitmapSlice>(
         &self,
         parts: &[VolatileSlice<'_, B>],
@@ -115,7 +115,7 @@ impl PacketPort for Socket {
     }
 }
 
-struct Card {
+struct Nic {
     driver: Driver,
     /// The other ends, one for each pair of queues.
     wires: Vec<UnixDatagram>,
@@ -133,7 +133,7 @@ fn config() -> NetConfig {
 }
 
 /// Ports and their other ends.
-fn ports(
+fn backends(
     pairs: usize,
     settings: &Arc<Mutex<RecordedSettings>>,
 ) -> (Vec<Socket>, Vec<UnixDatagram>) {
@@ -143,27 +143,27 @@ fn ports(
         socket.set_nonblocking(true).unwrap();
         wire.set_nonblocking(true).unwrap();
         let settings = Arc::clone(settings);
-        let port = Socket {
+        let backend = Socket {
             socket,
             index,
             knows_uso: true,
             settings,
         };
-        (port, wire)
+        (backend, wire)
     };
     (0..pairs).map(pair).unzip()
 }
 
-impl Card {
-    /// A card with one pair of queues.
+impl Nic {
+    /// A NIC with one pair of queues.
     fn new(features: u64) -> Self {
         Self::with(1, &config(), features)
     }
 
     fn with(pairs: usize, config: &NetConfig, features: u64) -> Self {
         let settings = Arc::default();
-        let (ports, wires) = ports(pairs, &settings);
-        let device = NetDevice::new(ports, config).unwrap();
+        let (backends, wires) = backends(pairs, &settings);
+        let device = NetDevice::new(backends, config).unwrap();
         let (counters, control) = (device.counters(), device.control());
         let driver = Driver::ready(Box::new(device), 16, VERSION_1 | features);
         Self {
@@ -175,14 +175,14 @@ impl Card {
         }
     }
 
-    /// The same guest on a card that was made of this one's state.
+    /// The same guest on a NIC that was made of this one's state.
     fn moved(mut self) -> Self {
         self.driver.function.quiesce().unwrap();
         let settings = Arc::default();
-        let (ports, wires) = ports(self.wires.len(), &settings);
+        let (backends, wires) = backends(self.wires.len(), &settings);
         let mut handles = None;
         let mut driver = self.driver.moved_by(|payloads| {
-            let device = NetDevice::restored(ports, &config(), payloads).unwrap();
+            let device = NetDevice::restored(backends, &config(), payloads).unwrap();
             handles = Some((device.counters(), device.control()));
             Box::new(device)
         });
@@ -198,7 +198,7 @@ impl Card {
         }
     }
 
-    /// A packet arrives at the first port, and the device is notified.
+    /// A packet arrives at the first backend, and the device is notified.
     fn arrives(&mut self, packet: &[u8]) {
         self.arrives_at(0, packet);
     }
@@ -207,7 +207,7 @@ impl Card {
         self.wires[pair].send(packet).unwrap();
         self.driver
             .function
-            .handle_event((1 << 16) + PORTS + pair as u64);
+            .handle_event((1 << 16) + BACKENDS + pair as u64);
         self.driver.settle();
     }
 

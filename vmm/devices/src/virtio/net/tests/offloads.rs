@@ -9,70 +9,70 @@ const GUEST_TSO4: u64 = 1 << 7;
 const GUEST_USO4: u64 = 1 << 54;
 const GUEST_USO6: u64 = 1 << 55;
 
-fn offered(card: &mut Card) -> u64 {
-    let half = |card: &mut Card, select: u32| {
-        card.driver.common(0, &select.to_le_bytes());
+fn offered(nic: &mut Nic) -> u64 {
+    let half = |nic: &mut Nic, select: u32| {
+        nic.driver.common(0, &select.to_le_bytes());
         let mut data = [0; 4];
-        card.driver.function.bar_read(0, 4, &mut data);
+        nic.driver.function.bar_read(0, 4, &mut data);
         u64::from(u32::from_le_bytes(data))
     };
-    half(card, 0) | half(card, 1) << 32
+    half(nic, 0) | half(nic, 1) << 32
 }
 
 #[test]
 fn offloads_follow_what_the_driver_took() {
-    let card = Card::new(GUEST_CSUM | GUEST_TSO4);
+    let nic = Nic::new(GUEST_CSUM | GUEST_TSO4);
     let expected = TapOffloads {
         checksum: true,
         tso4: true,
         ..TapOffloads::default()
     };
-    assert_eq!(card.settings.lock().unwrap().offloads, Some(expected));
-    let mut card = Card::new(0);
+    assert_eq!(nic.settings.lock().unwrap().offloads, Some(expected));
+    let mut nic = Nic::new(0);
     let none = Some(TapOffloads::default());
-    assert_eq!(card.settings.lock().unwrap().offloads, none);
+    assert_eq!(nic.settings.lock().unwrap().offloads, none);
 
     // Segmentation without checksums is refused.
-    card.driver.set_status(0);
-    card.driver.set_status(3);
-    card.driver.negotiate(VERSION_1 | GUEST_TSO4);
-    assert_eq!(card.driver.status(), 3);
+    nic.driver.set_status(0);
+    nic.driver.set_status(3);
+    nic.driver.negotiate(VERSION_1 | GUEST_TSO4);
+    assert_eq!(nic.driver.status(), 3);
 }
 
 #[test]
 fn offloads_change_by_command_within_what_was_taken() {
     let features = config::CTRL_VQ | config::CTRL_GUEST_OFFLOADS | GUEST_CSUM | GUEST_TSO4;
-    let mut card = Card::new(features | GUEST_USO4 | GUEST_USO6);
-    let set = |card: &mut Card, offloads: u64| {
+    let mut nic = Nic::new(features | GUEST_USO4 | GUEST_USO6);
+    let set = |nic: &mut Nic, offloads: u64| {
         let mut command = vec![5, 0];
         command.extend(offloads.to_le_bytes());
-        card.command(2, &command)
+        nic.command(2, &command)
     };
-    assert_eq!(set(&mut card, 0), OK);
+    assert_eq!(set(&mut nic, 0), OK);
     let none = Some(TapOffloads::default());
-    assert_eq!(card.settings.lock().unwrap().offloads, none);
-    assert_eq!(set(&mut card, GUEST_CSUM | GUEST_USO4 | GUEST_USO6), OK);
+    assert_eq!(nic.settings.lock().unwrap().offloads, none);
+    assert_eq!(set(&mut nic, GUEST_CSUM | GUEST_USO4 | GUEST_USO6), OK);
     let uso = TapOffloads {
         checksum: true,
         uso: true,
         ..TapOffloads::default()
     };
-    assert_eq!(card.settings.lock().unwrap().offloads, Some(uso));
+    assert_eq!(nic.settings.lock().unwrap().offloads, Some(uso));
     // TSO6 was not taken; bit 0 is nothing that a guest could say.
-    assert_eq!(set(&mut card, GUEST_CSUM | 1 << 8), ERROR);
-    assert_eq!(set(&mut card, 1), ERROR);
-    card.settings.lock().unwrap().refuses = true;
-    assert_eq!(set(&mut card, 0), ERROR);
-    assert_eq!(card.settings.lock().unwrap().offloads, Some(uso));
+    assert_eq!(set(&mut nic, GUEST_CSUM | 1 << 8), ERROR);
+    assert_eq!(set(&mut nic, 1), ERROR);
+    nic.settings.lock().unwrap().refuses = true;
+    assert_eq!(set(&mut nic, 0), ERROR);
+    assert_eq!(nic.settings.lock().unwrap().offloads, Some(uso));
 }
 
 #[test]
 fn segmentation_of_udp_is_offered_where_the_host_knows_it() {
     for knows_uso in [true, false] {
         let settings = Arc::default();
-        let (mut ports, _wires) = ports(1, &settings);
-        ports[0].knows_uso = knows_uso;
-        let device = NetDevice::new(ports, &super::config()).unwrap();
+        let (mut backends, _wires) = backends(1, &settings);
+        backends[0].knows_uso = knows_uso;
+        let device = NetDevice::new(backends, &super::config()).unwrap();
         let uso = 1 << 56 | GUEST_USO4 | GUEST_USO6;
         let expected = if knows_uso { uso } else { 0 };
         assert_eq!(device.features() & uso, expected);
@@ -81,8 +81,8 @@ fn segmentation_of_udp_is_offered_where_the_host_knows_it() {
 
 #[test]
 fn features_follow_the_configuration() {
-    let mut card = Card::new(0);
-    let features = offered(&mut card);
+    let mut nic = Nic::new(0);
+    let features = offered(&mut nic);
     assert_eq!(features & (config::MQ | 1 << 63), 0);
     assert_ne!(features & (1 << 3), 0);
     assert_ne!(features & INDIRECT_DESC, 0);
@@ -91,18 +91,18 @@ fn features_follow_the_configuration() {
         speed_mbps: 25_000,
         ..super::config()
     };
-    let mut card = Card::with(2, &config, 0);
-    let features = offered(&mut card);
+    let mut nic = Nic::with(2, &config, 0);
+    let features = offered(&mut nic);
     assert_eq!(features & (1 << 3), 0);
     assert_ne!(features & config::MQ, 0);
     assert_ne!(features & (1 << 63), 0);
     let mut speed = [0; 4];
-    card.driver.function.bar_read(0, 0x200c, &mut speed);
+    nic.driver.function.bar_read(0, 0x200c, &mut speed);
     assert_eq!(u32::from_le_bytes(speed), 25_000);
     let mut duplex = [0];
-    card.driver.function.bar_read(0, 0x2010, &mut duplex);
+    nic.driver.function.bar_read(0, 0x2010, &mut duplex);
     assert_eq!(duplex, [1]);
-    assert_eq!(card.configuration()[8..10], [2, 0]);
+    assert_eq!(nic.configuration()[8..10], [2, 0]);
 }
 
 #[test]

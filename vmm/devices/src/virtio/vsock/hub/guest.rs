@@ -8,7 +8,7 @@ use crate::virtio::vsock::packet::{HOST_CID, Header, Operation, STREAM};
 
 impl Hub {
     /// Takes a packet of the guest, whose payload is as long as its header says. One that makes no
-    /// sense is answered by a reset, and ends the connection that it claims to be of.
+    /// sense is answered by a reset, and ends the connection that its ports name.
     pub(in super::super) fn on_packet(&mut self, header: &Header, payload: &[u8]) {
         if header.source_cid != self.guest_cid {
             // Nobody whom an answer would reach.

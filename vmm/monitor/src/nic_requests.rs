@@ -1,4 +1,4 @@
-//! Requests about network cards.
+//! Requests about NICs.
 
 use proto_vmm::v1;
 use vmm_machine::{NetChange, Request};
@@ -14,7 +14,7 @@ impl Server {
         request: &v1::SetLink,
     ) -> Result<(), v1::Error> {
         let change = NetChange::SetLink { up: request.up };
-        self.change_card(requester, request.card.as_ref(), change)
+        self.change_nic(requester, request.card.as_ref(), change)
     }
 
     pub(crate) fn set_net_limits(
@@ -23,7 +23,7 @@ impl Server {
         request: &v1::SetNetLimits,
     ) -> Result<(), v1::Error> {
         let change = NetChange::SetLimits(config::net_limits(request.limits.as_ref()));
-        self.change_card(requester, request.card.as_ref(), change)
+        self.change_nic(requester, request.card.as_ref(), change)
     }
 
     pub(crate) fn announce_net(
@@ -31,16 +31,16 @@ impl Server {
         requester: Requester,
         request: &v1::AnnounceNet,
     ) -> Result<(), v1::Error> {
-        self.change_card(requester, request.card.as_ref(), NetChange::Announce)
+        self.change_nic(requester, request.card.as_ref(), NetChange::Announce)
     }
 
-    fn change_card(
+    fn change_nic(
         &mut self,
         requester: Requester,
         address: Option<&v1::PciAddress>,
         change: NetChange,
     ) -> Result<(), v1::Error> {
-        let card = config::card_address(address).map_err(field_error)?;
-        self.ask(requester, Request::ChangeCard { card, change })
+        let nic = config::nic_address(address).map_err(field_error)?;
+        self.ask(requester, Request::ChangeNic { nic, change })
     }
 }

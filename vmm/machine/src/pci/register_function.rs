@@ -1,31 +1,28 @@
-//! A function of the chipset that is registers only, and what is elsewhere as they say.
+//! A function of the chipset that has registers only; a write of them changes other parts of the machine.
 
 use vmm_devices::{ConfigEffect, DeviceState, Payload, Payloads, PciFunction, StateError};
 
 use super::registers::Registers;
 
-/// What registers decide about.
-pub(crate) trait Follow: Send {
+/// A part of the machine that the registers of a function configure.
+pub(crate) trait ApplyRegisters: Send {
     /// State of the function: its configuration space.
     type State: DeviceState + From<Vec<u8>> + Into<Vec<u8>>;
 
-    /// Makes everything be as the registers say.
-    fn follow(&self, registers: &Registers);
+    /// Configures the part as the registers say.
+    fn apply(&self, registers: &Registers);
 }
 
-/// The function. Whatever changes its registers is followed at once.
-pub(crate) struct Followed<F> {
+/// The function. Each change of its registers is applied at once.
+pub(crate) struct RegisterFunction<F> {
     registers: Registers,
-    follower: F,
+    target: F,
 }
 
-impl<F: Follow> Followed<F> {
-    /// A function after power-on. Nothing is followed yet: whatever follows begins as registers do.
-    pub(super) fn new(registers: Registers, follower: F) -> Self {
-        Self {
-            registers,
-            follower,
-        }
+impl<F: ApplyRegisters> RegisterFunction<F> {
+    /// A function after power-on. Nothing is applied yet: the target begins with the values of the registers at power-on.
+    pub(super) fn new(registers: Registers, target: F) -> Self {
+        Self { registers, target }
     }
 
     /// Goes on where the function was saved.
@@ -34,25 +31,25 @@ impl<F: Follow> Followed<F> {
         if !self.registers.load(&state.into()) {
             return Err(F::State::wrong("configuration space has another length"));
         }
-        self.follower.follow(&self.registers);
+        self.target.apply(&self.registers);
         Ok(())
     }
 }
 
-impl<F: Follow> PciFunction for Followed<F> {
+impl<F: ApplyRegisters> PciFunction for RegisterFunction<F> {
     fn config_read(&mut self, offset: u16, data: &mut [u8]) {
         self.registers.read(offset, data);
     }
 
     fn config_write(&mut self, offset: u16, data: &[u8]) -> ConfigEffect {
         self.registers.write(offset, data);
-        self.follower.follow(&self.registers);
+        self.target.apply(&self.registers);
         ConfigEffect::default()
     }
 
     fn reset(&mut self) {
         self.registers.reset();
-        self.follower.follow(&self.registers);
+        self.target.apply(&self.registers);
     }
 
     fn save(&self) -> Vec<Payload> {

@@ -10,7 +10,7 @@ use crate::config::ConsoleParts;
 use crate::console::Console;
 
 /// Ports of a machine.
-pub struct Ports {
+pub struct ServedConsolePorts {
     /// The ports as the device shares them.
     pub host: Arc<ConsolePorts>,
     /// The console port, if there is one.
@@ -29,7 +29,7 @@ pub struct Listener {
     pub rests_until: Option<Instant>,
 }
 
-impl Ports {
+impl ServedConsolePorts {
     /// What was checked, nobody attached.
     pub fn new(parts: ConsoleParts) -> Self {
         let console = parts

@@ -209,7 +209,7 @@ fn firmware(steps: &[Vec<u8>]) -> ByHand {
     by_firmware(&code.concat(), |firmware| firmware.variables_fd = Some(4))
 }
 
-/// Whether it is the variable store that has lost data, and nothing else.
+/// Whether the variable store is the only one whose sync failed.
 fn is_of_variables(lost: &[v1::DiskSyncFailure]) -> bool {
     // The error is that of the file system: no space, or an I/O error.
     let [failure] = lost else { return false };

@@ -1,9 +1,9 @@
-//! How the owner brings a guest back to power-on.
+//! How the machine thread brings a guest back to power-on.
 
 use std::time::{Duration, Instant};
 
 use super::restart::Restart;
-use super::{Flow, Owner};
+use super::{EventLoop, Flow};
 use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::guest_event::ResetSource;
@@ -13,7 +13,7 @@ use crate::status::{Change, EndReason, LastReset};
 /// When a device, which has its own patience, did not come to rest, it is tried again after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Owner {
+impl EventLoop {
     /// Resets on request. If a device does not come to rest, the caller gets the error and the guest goes on.
     pub(super) fn on_reset_request(&mut self, ticket: u64) -> Flow {
         if let Err(error) = self.hold_or_resume() {

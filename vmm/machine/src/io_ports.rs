@@ -9,7 +9,7 @@ use crate::firmware::decode::Decode;
 use crate::pci::{PciBus, ecam_read, ecam_write};
 use crate::shared_device::SharedDevice;
 
-struct PortRange {
+struct IoPortRange {
     first: u16,
     count: u16,
     device: SharedDevice,
@@ -18,7 +18,7 @@ struct PortRange {
 /// Everything that vCPU exits can reach.
 pub(crate) struct Buses {
     /// Ascending by first port, not overlapping.
-    ports: Vec<PortRange>,
+    io_ports: Vec<IoPortRange>,
     pci: Arc<PciBus>,
     decode: Arc<Decode>,
     firmware: Option<FirmwareDecoding>,
@@ -32,51 +32,51 @@ struct FirmwareDecoding {
 }
 
 impl Buses {
-    pub(crate) fn new(pci: Arc<PciBus>, ports: Vec<(u16, u16, SharedDevice)>) -> Self {
-        let mut ports: Vec<_> = ports
+    pub(crate) fn new(pci: Arc<PciBus>, io_ports: Vec<(u16, u16, SharedDevice)>) -> Self {
+        let mut io_ports: Vec<_> = io_ports
             .into_iter()
-            .map(|(first, count, device)| PortRange {
+            .map(|(first, count, device)| IoPortRange {
                 first,
                 count,
                 device,
             })
             .collect();
-        ports.sort_by_key(|range| range.first);
+        io_ports.sort_by_key(|range| range.first);
         Self {
-            ports,
+            io_ports,
             pci,
             decode: Arc::new(Decode::fixed()),
             firmware: None,
         }
     }
 
-    /// Those of a machine whose firmware says where `power`, which is not among `ports`, and the rest of
+    /// Those of a machine whose firmware says where `power`, which is not among `io_ports`, and the rest of
     /// `platform` are.
     pub(crate) fn with_firmware(
         pci: Arc<PciBus>,
-        ports: Vec<(u16, u16, SharedDevice)>,
+        io_ports: Vec<(u16, u16, SharedDevice)>,
         platform: Arc<Platform>,
         power: SharedDevice,
     ) -> Self {
         Self {
             decode: Arc::clone(platform.decode()),
             firmware: Some(FirmwareDecoding { platform, power }),
-            ..Self::new(pci, ports)
+            ..Self::new(pci, io_ports)
         }
     }
 
-    fn port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
-        self.fixed_port(port).or_else(|| self.moved_port(port))
+    fn device_of(&self, port: u16) -> Option<(&SharedDevice, u64)> {
+        self.fixed_device(port).or_else(|| self.moved_device(port))
     }
 
-    fn fixed_port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
-        let at = self.ports.partition_point(|range| range.first <= port);
-        let range = self.ports.get(at.checked_sub(1)?)?;
+    fn fixed_device(&self, port: u16) -> Option<(&SharedDevice, u64)> {
+        let at = self.io_ports.partition_point(|range| range.first <= port);
+        let range = self.io_ports.get(at.checked_sub(1)?)?;
         let offset = port - range.first;
         (offset < range.count).then(|| (&range.device, u64::from(offset)))
     }
 
-    fn moved_port(&self, port: u16) -> Option<(&SharedDevice, u64)> {
+    fn moved_device(&self, port: u16) -> Option<(&SharedDevice, u64)> {
         let power = &self.firmware.as_ref()?.power;
         let offset = port.checked_sub(self.decode.power()?)?;
         (offset < PM_PORTS).then(|| (power, u64::from(offset)))
@@ -84,7 +84,7 @@ impl Buses {
 
     /// `in` of `data.len()` bytes; ones where no device is.
     pub(crate) fn port_read(&self, port: u16, data: &mut [u8]) {
-        match self.port(port) {
+        match self.device_of(port) {
             Some((device, offset)) => device
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +95,7 @@ impl Buses {
 
     /// `out` of `data.len()` bytes.
     pub(crate) fn port_write(&self, port: u16, data: &[u8]) {
-        if let Some((device, offset)) = self.port(port) {
+        if let Some((device, offset)) = self.device_of(port) {
             device
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! How the owner waits for a device that the guest has stopped.
+//! How the machine thread waits for a device that the guest has stopped.
 //!
 //! A guest that takes a device's right to access memory, or resets the bus that it is on, may use the
 //! memory that the device was given for something else by its next instruction. So it does not get to that
@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Flow, Owner};
+use super::{EventLoop, Flow};
 use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::pci::address::PciAddress;
@@ -15,7 +15,7 @@ use crate::status::{Change, EndReason, MachineState, PauseReason};
 /// When a device, which has its own patience, did not come to rest, it is tried again after this time.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Owner {
+impl EventLoop {
     /// Holds the guest until all devices are at rest. One that is paused or starts over is held already.
     pub(super) fn on_await_quiesce(&mut self) -> Flow {
         if self.board.read().state == MachineState::Running && self.restart.is_none() {

@@ -1,4 +1,4 @@
-//! What all queues of a card share while its driver is ready or not.
+//! What all queues of a NIC share while its driver is ready or not.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use vmm_sys::timer::Timer;
 
+use super::backend::NetCounters;
 use super::control::NetControl;
 use super::filter::{Address, Filter};
 use super::host::Host;
 use super::limits::{Limiter, NetLimits};
-use super::port::NetCounters;
 use super::vhost::Vhost;
 
-/// The least time between two looks at the limits: what was earned meanwhile is not lost.
+/// The least time between two checks of the limits: what was earned meanwhile is not lost.
 const LEAST_WAIT_NS: u64 = 500_000;
 /// A host that takes no more frames is tried again after this time.
 const BUSY_NS: u64 = 1_000_000;
@@ -25,8 +25,8 @@ pub(super) enum Direction {
     FromGuest,
 }
 
-/// What all queues of a card share.
-pub(super) struct Card {
+/// What all queues of a NIC share.
+pub(super) struct Nic {
     pub(super) control: Arc<NetControl>,
     pub(super) counters: Arc<NetCounters>,
     /// Its address now.
@@ -45,9 +45,9 @@ pub(super) struct Card {
     made: Instant,
 }
 
-impl Card {
+impl Nic {
     pub(super) fn new(mac: Address, link_up: bool, limits: NetLimits) -> io::Result<Self> {
-        let mut card = Self {
+        let mut nic = Self {
             control: Arc::new(NetControl::new(link_up)?),
             counters: Arc::default(),
             mac,
@@ -60,8 +60,8 @@ impl Card {
             due_ns: None,
             made: Instant::now(),
         };
-        card.set_limits(limits);
-        Ok(card)
+        nic.set_limits(limits);
+        Ok(nic)
     }
 
     pub(super) fn set_limits(&mut self, limits: NetLimits) {

@@ -1,4 +1,4 @@
-//! A card in use: one or two pairs of queues, perhaps a control queue, and the echo peer.
+//! A NIC in use: one or two pairs of queues, perhaps a control queue, and the echo peer.
 
 use testguest_lib::command_line::Settings;
 use testguest_lib::echo_frame::{self, MAX_FRAME_BYTES};
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 10;
 /// Longest data of a command.
 const COMMAND_BYTES: usize = 64;
 
-/// What a card has exchanged.
+/// What a NIC has exchanged.
 #[derive(Clone, Copy, Default)]
 pub struct Totals {
     /// Frames sent and returned intact.
@@ -38,7 +38,7 @@ pub struct Totals {
     pub merged: u64,
 }
 
-/// What a test wants of a card.
+/// What a test wants of a NIC.
 pub struct Wanted {
     /// Features, all of which it must have.
     pub features: u64,
@@ -48,8 +48,8 @@ pub struct Wanted {
     pub pairs: u8,
 }
 
-/// A card in use. The device is dropped, and so reset, with it.
-pub struct Card<'a> {
+/// A NIC in use. The device is dropped, and so reset, with it.
+pub struct Nic<'a> {
     device: Device<'a>,
     lanes: [Option<Lane<'a>>; 2],
     control: Option<(Queue<'a>, DmaBuffer)>,
@@ -57,14 +57,14 @@ pub struct Card<'a> {
     irqs_before: u32,
     /// The echo peer.
     peer: [u8; 6],
-    /// Address of the card.
+    /// Address of the NIC.
     pub mac: [u8; 6],
     /// What it has exchanged.
     pub totals: Totals,
 }
 
-impl<'a> Card<'a> {
-    /// Resets a card and makes it ready.
+impl<'a> Nic<'a> {
+    /// Resets a NIC and makes it ready.
     pub fn open(
         function: &Function,
         clock: &'a Clock,
@@ -96,7 +96,7 @@ impl<'a> Card<'a> {
             ))
         };
         device.start();
-        let mut card = Self {
+        let mut nic = Self {
             mac: [0; 6],
             device,
             lanes,
@@ -106,12 +106,12 @@ impl<'a> Card<'a> {
             peer: settings.peer,
             totals: Totals::default(),
         };
-        card.irqs_before = card.all_irqs();
-        card.mac = card.configured_mac();
-        for lane in card.lanes.iter_mut().flatten() {
+        nic.irqs_before = nic.all_irqs();
+        nic.mac = nic.configured_mac();
+        for lane in nic.lanes.iter_mut().flatten() {
             lane.offer_all();
         }
-        Ok(card)
+        Ok(nic)
     }
 
     fn all_irqs(&self) -> u32 {
@@ -138,7 +138,7 @@ impl<'a> Card<'a> {
         self.device.configuration.read16(STATUS)
     }
 
-    /// How many pairs the card has.
+    /// How many pairs the NIC has.
     pub fn max_pairs(&self) -> u16 {
         self.device.configuration.read16(MAX_PAIRS)
     }

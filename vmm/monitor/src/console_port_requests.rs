@@ -10,9 +10,9 @@ use vmm_devices::virtio::console::{AttachError, ConsoleSize};
 use crate::answers::{Requester, error};
 use crate::config::ConsoleParts;
 use crate::console::{NewClient, client_name, stream_socket};
+use crate::console_ports::ServedConsolePorts;
 use crate::log::Level;
 use crate::poller::{Source, Terminal};
-use crate::ports::Ports;
 use crate::server::Server;
 
 /// Connections accepted before others have their turn.
@@ -21,24 +21,24 @@ const MAX_ACCEPTED: usize = 16;
 const REST: Duration = Duration::from_secs(1);
 
 impl Server {
-    /// Begins to serve ports.
-    pub(crate) fn open_ports(&mut self, parts: ConsoleParts) -> io::Result<()> {
-        let ports = Ports::new(parts);
-        if let Some(console) = &ports.console {
+    /// Begins to serve console ports.
+    pub(crate) fn open_console_ports(&mut self, parts: ConsoleParts) -> io::Result<()> {
+        let console_ports = ServedConsolePorts::new(parts);
+        if let Some(console) = &console_ports.console {
             let output = Source::ConsoleOutput(Terminal::Virtio);
             self.poller
                 .watch(output, console.output_event(), true, false)?;
-            let room = Source::ConsoleInputSpace(Terminal::Virtio);
+            let input_space = Source::ConsoleInputSpace(Terminal::Virtio);
             self.poller
-                .watch(room, console.input_space_event(), true, false)?;
+                .watch(input_space, console.input_space_event(), true, false)?;
         }
-        self.ports = Some(ports);
+        self.console_ports = Some(console_ports);
         Ok(())
     }
 
-    /// Serves no ports any more: the machine was not built.
-    pub(crate) fn close_ports(&mut self) {
-        let Some(ports) = self.ports.take() else {
+    /// Serves no console ports any more: the machine was not built.
+    pub(crate) fn close_console_ports(&mut self) {
+        let Some(console_ports) = self.console_ports.take() else {
             return;
         };
         let console = [
@@ -46,7 +46,7 @@ impl Server {
             Source::ConsoleInputSpace(Terminal::Virtio),
             Source::ConsoleClient(Terminal::Virtio),
         ];
-        let listeners = ports.listeners.iter();
+        let listeners = console_ports.listeners.iter();
         let listeners = listeners.map(|listener| Source::PortListener(listener.port.number()));
         for source in console.into_iter().chain(listeners) {
             self.poller.forget(source);
@@ -55,11 +55,11 @@ impl Server {
 
     /// Watches the listeners, but for those that rest.
     pub(crate) fn watch_listeners(&mut self) {
-        let Some(ports) = &mut self.ports else {
+        let Some(console_ports) = &mut self.console_ports else {
             return;
         };
         let now = Instant::now();
-        for listener in &mut ports.listeners {
+        for listener in &mut console_ports.listeners {
             let source = Source::PortListener(listener.port.number());
             if listener.rests_until.is_some_and(|until| now < until) {
                 self.poller.forget(source);
@@ -76,10 +76,10 @@ impl Server {
 
     /// Somebody wants to talk to a port's guest: the first one may, others are closed.
     pub(crate) fn accept_peers(&mut self, number: u16) {
-        let Some(ports) = &mut self.ports else {
+        let Some(console_ports) = &mut self.console_ports else {
             return;
         };
-        let all = ports.listeners.iter_mut();
+        let all = console_ports.listeners.iter_mut();
         for listener in all.filter(|listener| listener.port.number() == number) {
             for _ in 0..MAX_ACCEPTED {
                 let failed = match listener.socket.accept() {
@@ -110,7 +110,10 @@ impl Server {
     ) -> Result<(), v1::Error> {
         let socket = stream_socket("AttachPort", descriptors)?;
         let name = client_name(&attach.client);
-        let line = self.ports.as_ref().and_then(|ports| ports.host.console());
+        let line = self
+            .console_ports
+            .as_ref()
+            .and_then(|console_ports| console_ports.host.console());
         if attach.port.is_empty() || line.is_some_and(|line| line.name() == attach.port) {
             let client = NewClient {
                 terminal: Terminal::Virtio,
@@ -121,9 +124,9 @@ impl Server {
             };
             return self.attach_client(requester, client);
         }
-        let ports = self.ports.as_ref();
-        let port = ports
-            .and_then(|ports| ports.named(&attach.port))
+        let console_ports = self.console_ports.as_ref();
+        let port = console_ports
+            .and_then(|console_ports| console_ports.named(&attach.port))
             .ok_or_else(|| {
                 let text = format!("the machine has no port named {:?}", attach.port);
                 error(v1::ErrorCode::InvalidArgument, &text)
@@ -150,9 +153,9 @@ impl Server {
             .zip(u16::try_from(resize.rows).ok())
             .map(|(columns, rows)| ConsoleSize { columns, rows })
             .ok_or_else(|| invalid("columns and rows of a console are at most 65535"))?;
-        let ports = self.ports.as_ref();
-        let console = ports
-            .and_then(|ports| ports.host.console())
+        let console_ports = self.console_ports.as_ref();
+        let console = console_ports
+            .and_then(|console_ports| console_ports.host.console())
             .ok_or_else(|| invalid("the machine has no virtio console with a console port"))?;
         console.resize(size);
         self.answer(requester, None);

@@ -1,4 +1,4 @@
-//! The port that packets come from and go to, and a card's counters.
+//! The backend that packets come from and go to, and a NIC's counters.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,12 +11,12 @@ use vmm_sys::tap::{Tap, TapError, TapOffloads};
 
 /// A queue of an interface: each packet starts with a virtio-net header of
 /// [`VNET_HEADER_BYTES`](vmm_sys::tap::VNET_HEADER_BYTES), and is read and written whole.
-pub trait PacketPort: AsRawFd + Send {
+pub trait PacketBackend: AsRawFd + Send {
     /// Reads one packet into `parts`, and what does not fit there into `rest`. Returns its length, or
     /// `None` when there is none now.
     ///
     /// # Errors
-    /// The port is broken, or `parts` are more than the host takes.
+    /// The backend is broken, or `parts` are more than the host takes.
     fn receive<B: BitmapSlice>(
         &self,
         parts: &[VolatileSlice<'_, B>],
@@ -29,13 +29,13 @@ pub trait PacketPort: AsRawFd + Send {
     /// `WouldBlock`: not now. All others: it is malformed or lost.
     fn send<B: BitmapSlice>(&self, parts: &[VolatileSlice<'_, B>]) -> io::Result<()>;
 
-    /// Says what may be left undone in packets that are received, on all ports of the interface.
+    /// Says what may be left undone in packets that are received, on all backends of the interface.
     ///
     /// # Errors
     /// The host cannot do that.
     fn set_offloads(&self, offloads: TapOffloads) -> Result<(), TapError>;
 
-    /// Whether several ports can share an interface of this kind.
+    /// Whether several backends can share an interface of this kind.
     fn has_queues(&self) -> bool;
 
     /// Joins the interface or leaves it.
@@ -45,7 +45,7 @@ pub trait PacketPort: AsRawFd + Send {
     fn set_attached(&self, attached: bool) -> Result<(), TapError>;
 }
 
-impl PacketPort for Tap {
+impl PacketBackend for Tap {
     fn receive<B: BitmapSlice>(
         &self,
         parts: &[VolatileSlice<'_, B>],
@@ -71,7 +71,7 @@ impl PacketPort for Tap {
     }
 }
 
-/// What a card has moved and lost since it was made.
+/// What a NIC has moved and lost since it was made.
 #[derive(Debug, Default)]
 pub struct NetCounters {
     received: AtomicU64,
@@ -79,7 +79,7 @@ pub struct NetCounters {
     receive_filtered: AtomicU64,
     sent: AtomicU64,
     send_dropped: AtomicU64,
-    port_errors: AtomicU64,
+    backend_errors: AtomicU64,
 }
 
 impl NetCounters {
@@ -88,7 +88,7 @@ impl NetCounters {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Frames for the guest that did not fit into its buffers, that the port failed to give, or that
+    /// Frames for the guest that did not fit into its buffers, that the backend failed to give, or that
     /// came while the link was down.
     pub fn receive_dropped(&self) -> u64 {
         self.receive_dropped.load(Ordering::Relaxed)
@@ -104,20 +104,20 @@ impl NetCounters {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Frames of the guest that were malformed, that the port did not take, or that were sent while
+    /// Frames of the guest that were malformed, that the backend did not take, or that were sent while
     /// the link was down.
     pub fn send_dropped(&self) -> u64 {
         self.send_dropped.load(Ordering::Relaxed)
     }
 
-    /// How often the port itself failed: to give a frame, to take one that is well-formed, or to join and
+    /// How often the backend itself failed: to give a frame, to take one that is well-formed, or to join and
     /// leave its interface.
-    pub fn port_errors(&self) -> u64 {
-        self.port_errors.load(Ordering::Relaxed)
+    pub fn backend_errors(&self) -> u64 {
+        self.backend_errors.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_port_error(&self) {
-        count(&self.port_errors);
+    pub(super) fn count_backend_error(&self) {
+        count(&self.backend_errors);
     }
 
     pub(super) fn count_received(&self) {

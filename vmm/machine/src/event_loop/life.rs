@@ -1,15 +1,15 @@
-//! What the owner does when the guest's watchdog runs out, or its kernel gives up.
+//! What the machine thread does when the guest's watchdog runs out, or its kernel gives up.
 
 use vmm_devices::{Panic, WatchdogAction};
 
-use super::{Flow, Owner};
+use super::{EventLoop, Flow};
 use crate::build::error::BuildError;
 use crate::chain::chain;
 use crate::config::PanicPolicy;
 use crate::guest_event::ResetSource;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
-impl Owner {
+impl EventLoop {
     pub(super) fn on_watchdog(&mut self, action: WatchdogAction) -> Flow {
         self.board.update(|status| status.watchdog_expirations += 1);
         self.notify(Change::WatchdogExpired(action));

@@ -1,4 +1,4 @@
-//! The owner of a machine's state: one thread, one queue for requests and guest events.
+//! The event loop of the machine thread, one queue for requests and guest events.
 
 mod guest_events;
 mod life;
@@ -21,14 +21,14 @@ use crate::status::{Change, End, EndReason, MachineState, PauseReason, StatusBoa
 use crate::timeline::Phase;
 use restart::Restart;
 
-/// A machine that is built, and what its owner has to know.
+/// A machine that is built, and what the event loop needs to know.
 pub(crate) struct Built {
     pub(crate) machine: BuiltMachine,
     pub(crate) reboot_policy: RebootPolicy,
 }
 
 /// The thread that owns the machine's state.
-pub(crate) struct Owner {
+pub(crate) struct EventLoop {
     machine: BuiltMachine,
     reboot_policy: RebootPolicy,
     messages: Receiver<Message>,
@@ -47,13 +47,13 @@ pub(crate) struct Owner {
     is_to_reboot: bool,
 }
 
-/// Whether the owner goes on.
+/// Whether the machine thread goes on.
 enum Flow {
     Continue,
     Ended,
 }
 
-impl Owner {
+impl EventLoop {
     pub(crate) fn new(
         built: Built,
         messages: Receiver<Message>,
@@ -90,7 +90,7 @@ impl Owner {
                 Next::Message(Message::Guest(event)) => self.on_guest_event(event),
                 Next::RestartDue => self.restart(),
                 Next::QuiesceDue => self.await_quiesce(),
-                Next::LookDue => {
+                Next::CoalescedPioDue => {
                     self.machine.poll_coalesced_pio();
                     Flow::Continue
                 }
@@ -108,11 +108,11 @@ impl Owner {
         }
         let restart = self.restart.map(|it| (it.at, Next::RestartDue));
         let rest = self.quiesce_due.map(|at| (at, Next::QuiesceDue));
-        let look = self
+        let coalesced_pio = self
             .machine
             .coalesced_pio_due()
-            .map(|at| (at, Next::LookDue));
-        let all = restart.into_iter().chain(rest).chain(look);
+            .map(|at| (at, Next::CoalescedPioDue));
+        let all = restart.into_iter().chain(rest).chain(coalesced_pio);
         let due = all.min_by_key(|(at, _)| *at);
         let Some((at, next)) = due else {
             return self.messages.recv().ok().map(Next::Message);
@@ -204,5 +204,5 @@ enum Next {
     Message(Message),
     RestartDue,
     QuiesceDue,
-    LookDue,
+    CoalescedPioDue,
 }

@@ -58,7 +58,7 @@ pub(super) struct Packet {
     pub(super) head: u16,
 }
 
-pub(super) struct Card<'a> {
+pub(super) struct Queues<'a> {
     pub(super) receive: Queue<'a>,
     pub(super) transmit: Queue<'a>,
     pub(super) receive_memory: DmaBuffer,
@@ -67,7 +67,7 @@ pub(super) struct Card<'a> {
     pub(super) clock: &'a Clock,
 }
 
-impl<'a> Card<'a> {
+impl<'a> Queues<'a> {
     pub(super) fn new(
         receive: Queue<'a>,
         transmit: Queue<'a>,
@@ -77,7 +77,7 @@ impl<'a> Card<'a> {
         let buffers = RECEIVE_BUFFERS.min(receive.size());
         let memory =
             |bytes| DmaBuffer::new(bytes).ok_or(DeviceError::Missing("memory for packets"));
-        let mut card = Self {
+        let mut queues = Self {
             receive_memory: memory(usize::from(buffers) * BUFFER_BYTES)?,
             transmit_memory: memory(BUFFER_BYTES)?,
             receive,
@@ -86,10 +86,10 @@ impl<'a> Card<'a> {
             clock,
         };
         for index in 0..buffers {
-            card.offer_buffer(index);
+            queues.offer_buffer(index);
         }
-        card.receive.kick();
-        Ok(card)
+        queues.receive.kick();
+        Ok(queues)
     }
 
     pub(super) fn patience(&self) -> Moment {

@@ -1,6 +1,6 @@
-//! What the owner does about events of the guest.
+//! What the machine thread does about events of the guest.
 
-use super::{Flow, Owner};
+use super::{EventLoop, Flow};
 use crate::backoff::ResetDecision;
 use crate::config::RebootPolicy;
 use crate::guest_event::{GuestEvent, ResetSource};
@@ -8,13 +8,13 @@ use crate::pci::address::PciAddress;
 use crate::request::Message;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
-impl Owner {
+impl EventLoop {
     /// While no vCPU runs: events of the guest that was are of no concern to the one that will be. What
     /// became of a disk is.
     pub(super) fn drop_stale_events(&mut self) {
         let events = self.take_guest_events();
         let kept = events.into_iter().filter(|event| match event {
-            GuestEvent::WritebackFailed { .. } => true,
+            GuestEvent::SyncFailed { .. } => true,
             GuestEvent::PowerOff
             | GuestEvent::Reset(_)
             | GuestEvent::Panicked
@@ -65,8 +65,8 @@ impl Owner {
             GuestEvent::HostFailure(detail) => self.end(EndReason::HostFailed, detail),
             GuestEvent::Reset(source) => self.on_guest_reset(source),
             GuestEvent::IoStopped { disk, errno } => self.on_io_stopped(disk, errno),
-            GuestEvent::WritebackFailed { store, errno } => {
-                self.notify(Change::WritebackFailed { store, errno });
+            GuestEvent::SyncFailed { store, errno } => {
+                self.notify(Change::SyncFailed { store, errno });
                 Flow::Continue
             }
             GuestEvent::AwaitQuiesce => self.on_await_quiesce(),

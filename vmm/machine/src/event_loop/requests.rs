@@ -1,6 +1,6 @@
-//! What the owner does when it is asked.
+//! What the machine thread does when it is asked.
 
-use super::{Flow, Owner};
+use super::{EventLoop, Flow};
 use crate::disks::Disks;
 use crate::durable::SyncFailure;
 use crate::memory_log::{HeldMemory, MemoryVisitor};
@@ -8,7 +8,7 @@ use crate::request::{Request, RequestError, Saver};
 use crate::snapshot::error::SnapshotError;
 use crate::status::{Change, EndReason, MachineState, PauseReason};
 
-impl Owner {
+impl EventLoop {
     pub(super) fn on_request(&mut self, ticket: u64, request: Request) -> Flow {
         if let Request::Stop { reason } = request {
             self.observer.answered(ticket, Ok(()));
@@ -51,8 +51,8 @@ impl Owner {
             (Request::SetDiskLimits { disk, limits }, Configured | Running | Paused) => {
                 Ok(self.machine.disks().set_limits(*disk, *limits)?)
             }
-            (Request::ChangeCard { card, change }, Configured | Running | Paused) => {
-                Ok(self.machine.cards().change(*card, *change)?)
+            (Request::ChangeNic { nic, change }, Configured | Running | Paused) => {
+                Ok(self.machine.nics().change(*nic, *change)?)
             }
             (Request::Boot, _) => wrong("Boot"),
             (Request::PowerButton, _) => wrong("PowerButton"),
@@ -62,7 +62,7 @@ impl Owner {
             (Request::Resume, _) => wrong("Resume"),
             (Request::GrowDisk { .. }, _) => wrong("GrowDisk"),
             (Request::SetDiskLimits { .. }, _) => wrong("SetDiskLimits"),
-            (Request::ChangeCard { .. }, _) => wrong("ChangeCard"),
+            (Request::ChangeNic { .. }, _) => wrong("ChangeNic"),
             (Request::Stop { .. }, _) => wrong("Stop"),
         }
     }
@@ -87,14 +87,14 @@ impl Owner {
         saved.map_err(|error| SnapshotError::Ram(error).into())
     }
 
-    /// Does work that may sync disks, and reports those that it found to have lost data.
+    /// Does work that may sync disks, and reports those whose sync fails.
     fn work_on_disks<T>(&mut self, work: impl FnOnce(&Disks) -> T) -> T {
         let before = self.machine.disks().sync_failures();
         let done = work(self.machine.disks());
         for failure in self.machine.disks().sync_failures() {
             if !before.contains(&failure) {
                 let SyncFailure { store, errno } = failure;
-                self.notify(Change::WritebackFailed { store, errno });
+                self.notify(Change::SyncFailed { store, errno });
             }
         }
         done

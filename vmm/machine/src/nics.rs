@@ -1,4 +1,4 @@
-//! Network cards: how they are made, and how the owner of a running machine reaches them.
+//! NICs: how they are made, and how the machine thread of a running machine reaches them.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,22 +12,22 @@ use vmm_sys::tap::{Tap, TapError};
 
 use crate::pci::address::PciAddress;
 
-/// A network card as it is wanted.
+/// A NIC as it is wanted.
 #[derive(Debug)]
-pub struct NetCard {
+pub struct NicConfig {
     /// Queues of one tap, attached, with `IFF_TAP | IFF_NO_PI | IFF_VNET_HDR`; more than one with
     /// `IFF_MULTI_QUEUE`.
     pub taps: Vec<OwnedFd>,
     /// `/dev/vhost-net` opened once for each of the taps, for the kernel to move frames by itself; or
     /// none.
     pub vhost: Vec<OwnedFd>,
-    /// How the card is to be.
+    /// How the NIC is to be.
     pub config: NetConfig,
-    /// Number by which ACPI names the card: 1 to [`proto_machine::MAX_ACPI_INDEX`], and no other's.
+    /// Number by which ACPI names the NIC: 1 to [`proto_machine::MAX_ACPI_INDEX`], and no other's.
     pub acpi_index: Option<u16>,
 }
 
-/// What can be changed about a card while its guest runs.
+/// What can be changed about a NIC while its guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetChange {
     /// Pull the cable, or put it back.
@@ -41,9 +41,9 @@ pub enum NetChange {
     Announce,
 }
 
-/// A card cannot be made of what was given.
+/// A NIC cannot be made of what was given.
 #[derive(Debug, thiserror::Error)]
-pub enum NetCardError {
+pub enum NicConfigError {
     /// A descriptor is no tap, or one with the wrong flags.
     #[error("the tap is not usable")]
     Tap(#[from] TapError),
@@ -56,19 +56,19 @@ pub enum NetCardError {
         other: String,
     },
     /// The device refuses its configuration.
-    #[error("the card cannot be made")]
-    Card(#[from] NetError),
+    #[error("the NIC cannot be made")]
+    Nic(#[from] NetError),
 }
 
-/// A card cannot be changed as asked.
+/// A NIC cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
-pub enum CardError {
-    /// The function at the address is no card, or there is none.
-    #[error("there is no network card at {0}")]
-    NoCard(PciAddress),
-    /// The card refused.
-    #[error("the card at {address} cannot be changed")]
-    Card {
+pub enum NicError {
+    /// The function at the address is no NIC, or there is none.
+    #[error("there is no network device at {0}")]
+    NoNic(PciAddress),
+    /// The NIC refused.
+    #[error("the NIC at {address} cannot be changed")]
+    Nic {
         /// PCI address of the device.
         address: PciAddress,
         /// The underlying error.
@@ -77,9 +77,9 @@ pub enum CardError {
     },
 }
 
-/// What a card has moved and lost since it was made.
+/// What a NIC has moved and lost since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CardCounts {
+pub struct NicCounts {
     /// Frames delivered to the guest.
     pub received: u64,
     /// Frames for the guest that were lost.
@@ -94,31 +94,31 @@ pub struct CardCounts {
     pub tap_errors: u64,
 }
 
-/// Handles on a card.
+/// Handles on a NIC.
 #[derive(Clone)]
 struct Handle {
     control: Arc<NetControl>,
     counters: Arc<NetCounters>,
 }
 
-/// Handles on cards, by address.
+/// Handles on NICs, by address.
 #[derive(Clone, Default)]
-pub(crate) struct Cards(BTreeMap<PciAddress, Handle>);
+pub(crate) struct Nics(BTreeMap<PciAddress, Handle>);
 
-impl Cards {
-    /// Makes the card at `address`: a new one, or that of `state`.
+impl Nics {
+    /// Makes the NIC at `address`: a new one, or that of `state`.
     pub(crate) fn make(
         &mut self,
         address: PciAddress,
-        card: NetCard,
+        nic: NicConfig,
         state: Option<&mut Payloads>,
-    ) -> Result<NetDevice<Tap>, NetCardError> {
-        let taps = adopt(card.taps)?;
+    ) -> Result<NetDevice<Tap>, NicConfigError> {
+        let taps = adopt(nic.taps)?;
         let device = match state {
-            None => NetDevice::new(taps, &card.config)?,
-            Some(payloads) => NetDevice::restored(taps, &card.config, payloads)?,
+            None => NetDevice::new(taps, &nic.config)?,
+            Some(payloads) => NetDevice::restored(taps, &nic.config, payloads)?,
         };
-        let device = device.with_vhost(card.vhost)?;
+        let device = device.with_vhost(nic.vhost)?;
         let handle = Handle {
             control: device.control(),
             counters: device.counters(),
@@ -128,42 +128,41 @@ impl Cards {
     }
 
     /// What each has moved and lost. Frames that the kernel moves by vhost-net are not among it.
-    pub(crate) fn counts(&self) -> Vec<(PciAddress, CardCounts)> {
-        let counts = |counters: &NetCounters| CardCounts {
+    pub(crate) fn counts(&self) -> Vec<(PciAddress, NicCounts)> {
+        let counts = |counters: &NetCounters| NicCounts {
             received: counters.received(),
             receive_dropped: counters.receive_dropped(),
             receive_filtered: counters.receive_filtered(),
             sent: counters.sent(),
             send_dropped: counters.send_dropped(),
-            tap_errors: counters.port_errors(),
+            tap_errors: counters.backend_errors(),
         };
-        let cards = self.0.iter();
-        cards
-            .map(|(address, card)| (*address, counts(&card.counters)))
+        let nics = self.0.iter();
+        nics.map(|(address, nic)| (*address, counts(&nic.counters)))
             .collect()
     }
 
     /// Those whose link is down.
     pub(crate) fn links_down(&self) -> Vec<PciAddress> {
-        let out = self.0.iter().filter(|(_, card)| !card.control.is_link_up());
+        let out = self.0.iter().filter(|(_, nic)| !nic.control.is_link_up());
         out.map(|(address, _)| *address).collect()
     }
 
-    /// Changes the card at `address`.
-    pub(crate) fn change(&self, address: PciAddress, change: NetChange) -> Result<(), CardError> {
-        let card = self.0.get(&address).ok_or(CardError::NoCard(address))?;
-        let card = &card.control;
-        let refused = |source| CardError::Card { address, source };
+    /// Changes the NIC at `address`.
+    pub(crate) fn change(&self, address: PciAddress, change: NetChange) -> Result<(), NicError> {
+        let nic = self.0.get(&address).ok_or(NicError::NoNic(address))?;
+        let nic = &nic.control;
+        let refused = |source| NicError::Nic { address, source };
         match change {
-            NetChange::SetLink { up } => card.set_link(up),
-            NetChange::SetLimits(limits) => card.set_limits(limits).map_err(refused)?,
-            NetChange::Announce => card.announce().map_err(refused)?,
+            NetChange::SetLink { up } => nic.set_link(up),
+            NetChange::SetLimits(limits) => nic.set_limits(limits).map_err(refused)?,
+            NetChange::Announce => nic.announce().map_err(refused)?,
         }
         Ok(())
     }
 }
 
-fn adopt(descriptors: Vec<OwnedFd>) -> Result<Vec<Tap>, NetCardError> {
+fn adopt(descriptors: Vec<OwnedFd>) -> Result<Vec<Tap>, NicConfigError> {
     let taps = descriptors
         .into_iter()
         .map(Tap::adopt)
@@ -173,7 +172,7 @@ fn adopt(descriptors: Vec<OwnedFd>) -> Result<Vec<Tap>, NetCardError> {
     };
     match others.iter().find(|other| other.name() != first.name()) {
         None => Ok(taps),
-        Some(other) => Err(NetCardError::Interfaces {
+        Some(other) => Err(NicConfigError::Interfaces {
             first: first.name().to_owned(),
             other: other.name().to_owned(),
         }),

@@ -1,4 +1,4 @@
-//! Configuration space that guests read without coming out.
+//! Configuration space that guests read without an exit of the vCPU.
 //!
 //! Linux reads it a thousand times as it starts, and an exit of the vCPU each time is what takes longest in
 //! the start of a small guest. With this each function has a page of memory that its guest sees, read only,
@@ -21,12 +21,12 @@ const WORD_BYTES: usize = 4;
 
 /// Shows a page of the memory at an offset of configuration space and nowhere else; with `None` nowhere.
 /// False, and nothing is shown, when the host refuses.
-pub(crate) type ShowPage = Box<dyn Fn(usize, Option<u64>) -> bool + Send + Sync>;
+pub(crate) type MapPage = Box<dyn Fn(usize, Option<u64>) -> bool + Send + Sync>;
 
 /// The pages of all functions, by their number in the bus.
-pub(crate) struct Shown {
+pub(crate) struct ConfigPages {
     memory: Arc<RomMemory>,
-    show: ShowPage,
+    map_page: MapPage,
     pages: Vec<Mutex<Page>>,
 }
 
@@ -40,9 +40,9 @@ struct Page {
     beyond: u8,
 }
 
-impl Shown {
-    /// Pages in `memory`, which is all zero; none of them is shown.
-    pub(crate) fn new(memory: Arc<RomMemory>, show: ShowPage) -> Self {
+impl ConfigPages {
+    /// Pages in `memory`, which is all zero; none of them is mapped.
+    pub(crate) fn new(memory: Arc<RomMemory>, map_page: MapPage) -> Self {
         let empty = || {
             Mutex::new(Page {
                 at: None,
@@ -54,18 +54,18 @@ impl Shown {
         let count = memory.bytes() / PAGE_BYTES;
         Self {
             memory,
-            show,
+            map_page,
             pages: (0..count).map(|_| empty()).collect(),
         }
     }
 
     /// Makes the page of function `number`, which is at `slot`, equal to the function's registers, and shows
     /// it at the offset that `place` gives.
-    pub(super) fn follow(&self, number: usize, slot: &Slot, place: impl FnOnce() -> Option<u64>) {
+    pub(super) fn update(&self, number: usize, slot: &Slot, place: impl FnOnce() -> Option<u64>) {
         let Some(mut page) = self.page(number) else {
             return;
         };
-        // Under the lock: of two that follow the later one sees what both did.
+        // Under the lock: of two updates the later one sees what both did.
         let place = place();
         {
             let function = slot.function();
@@ -76,9 +76,9 @@ impl Shown {
         }
         let place = place.filter(|_| !page.is_retired);
         if place != page.at {
-            page.at = place.filter(|_| (self.show)(number, place));
+            page.at = place.filter(|_| (self.map_page)(number, place));
             if place.is_none() {
-                (self.show)(number, None);
+                (self.map_page)(number, None);
             }
         }
     }

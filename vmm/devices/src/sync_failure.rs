@@ -1,4 +1,4 @@
-//! That the host failed to make durable what was written.
+//! Sync failures: the host failed to make written data durable.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -11,9 +11,9 @@ const MAX_ERRNO: i32 = 4095;
 /// Error number of the first sync of an image that failed; 0 before. Never cleared: Linux reports a
 /// failed writeback once and takes the pages for clean, so that a later sync would succeed without them.
 #[derive(Debug, Default)]
-pub struct LostData(AtomicI32);
+pub struct SyncFailureLatch(AtomicI32);
 
-impl LostData {
+impl SyncFailureLatch {
     /// The error number, once a sync has failed.
     pub fn errno(&self) -> Option<i32> {
         match self.0.load(Ordering::Acquire) {
