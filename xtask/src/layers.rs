@@ -1,7 +1,7 @@
-//! `cargo xtask layers`: which room may import which, hold unsafe code, and drop errors,
-//! which files of a room import each other, and where the daemon's `Agent` is implemented.
+//! `cargo xtask layers`: which crate may import which, hold unsafe code, and drop errors,
+//! which files of a crate import each other, and where the daemon's `Agent` is implemented.
 //!
-//! [`violations`] is a pure function of the packages that cargo sees and of [`table::ROOMS`].
+//! [`violations`] is a pure function of the packages that cargo sees and of [`table::CRATES`].
 
 mod agent;
 mod packages;
@@ -12,7 +12,7 @@ mod unsafety;
 use std::path::Path;
 
 use packages::Packages;
-use table::{ROOMS, Room};
+use table::{CRATES, CrateRules};
 
 use crate::cycles;
 
@@ -30,7 +30,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     found.extend(agent::violations(root)?);
     anyhow::ensure!(
         found.is_empty(),
-        "what no room may do:\n  {}",
+        "what no crate may do:\n  {}",
         found.join("\n  ")
     );
     Ok(())
@@ -40,36 +40,36 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
 fn violations(packages: &Packages) -> Vec<String> {
     let mut found = Vec::new();
     for package in packages.members() {
-        let Some(room) = ROOMS.iter().find(|room| room.name == package) else {
+        let Some(krate) = CRATES.iter().find(|krate| krate.name == package) else {
             found.push(format!(
                 "{package} is in no row of xtask/src/layers/table.rs"
             ));
             continue;
         };
         for import in packages.imports(package) {
-            if packages.is_member(import) && !allows(room, import) {
+            if packages.is_member(import) && !allows(krate, import) {
                 found.push(format!(
                     "{package} imports {import}; it may import {}",
-                    list(room.imports)
+                    list(krate.imports)
                 ));
             }
-            if room.never_directly.contains(&import) {
+            if krate.never_directly.contains(&import) {
                 found.push(format!(
                     "{package} imports {import}, which {}",
-                    room.because
+                    krate.because
                 ));
             }
         }
-        for banned in room.never_at_all {
+        for banned in krate.never_at_all {
             if let Some(path) = packages.path(package, banned) {
                 found.push(format!(
                     "{package} reaches {banned} ({}), which {}",
                     path.join(" -> "),
-                    room.because
+                    krate.because
                 ));
             }
         }
-        if let Some(limit) = room.most_packages {
+        if let Some(limit) = krate.most_packages {
             let count = packages.reach(package).len();
             if count > limit {
                 found.push(format!(
@@ -81,13 +81,13 @@ fn violations(packages: &Packages) -> Vec<String> {
     found
 }
 
-fn allows(room: &Room, import: &str) -> bool {
-    room.imports.contains(&"*") || room.imports.contains(&import)
+fn allows(krate: &CrateRules, import: &str) -> bool {
+    krate.imports.contains(&"*") || krate.imports.contains(&import)
 }
 
 fn list(names: &[&str]) -> String {
     if names.is_empty() {
-        "no other room".to_owned()
+        "no other crate".to_owned()
     } else {
         names.join(", ")
     }

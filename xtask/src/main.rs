@@ -49,7 +49,7 @@ enum Command {
     Check,
     /// Compare dependencies with known vulnerabilities, and check their licences and sources.
     Audit(audit::AuditOptions),
-    /// Fail when a crate imports what the table of rooms does not allow, or files of one import each other in cycles.
+    /// Fail when a crate imports what the table of crates does not allow, or files of one import each other in cycles.
     Layers {
         /// Only list the cycles of files that import each other.
         #[arg(long)]

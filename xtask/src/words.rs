@@ -74,7 +74,7 @@ const SUBJECT: usize = 72;
 /// Checks every file that git tracks below `root`, and the subjects of the commits since [`SINCE`].
 ///
 /// # Errors
-/// Lists every line with a refused spelling, every doc comment without meaning, and every subject that is too long or names no room.
+/// Lists every line with a refused spelling, every doc comment without meaning, and every subject that is too long or names no area.
 pub fn run(root: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for file in git(root, &["ls-files", "-z"])?.split_terminator('\0') {
@@ -213,10 +213,10 @@ fn wrong_subject(line: &str) -> Option<String> {
             "commit {id}: its subject has {length} characters, of at most {SUBJECT}"
         ));
     }
-    let room = subject.split_once(": ").map_or("", |(room, _)| room);
-    if room.trim().is_empty() {
+    let area = subject.split_once(": ").map_or("", |(area, _)| area);
+    if area.trim().is_empty() {
         return Some(format!(
-            "commit {id}: its subject begins with no room: {subject:?}"
+            "commit {id}: its subject begins with no area: {subject:?}"
         ));
     }
     None

@@ -1,5 +1,5 @@
 //! A kind that only this test has: its message is compiled here, its entry stands here, and everything else of the
-//! room takes it as it takes all others.
+//! crate takes it as it takes all others.
 
 #![forbid(unsafe_code)]
 

@@ -49,7 +49,7 @@ impl Packages {
             let named = package
                 .dependencies
                 .iter()
-                // Tests of a room may look into its neighbours; what ships may not.
+                // Tests of a crate may look into its neighbours; what ships may not.
                 .filter(|dependency| dependency.kind != DependencyKind::Development)
                 .map(|dependency| dependency.name.clone())
                 .collect();

@@ -16,7 +16,7 @@ const SIGNALS: &str = "vmm/sys/src/event.rs";
 /// itself. Tests and what drives them may.
 pub(super) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    let mut open: Vec<_> = ROOTS.iter().map(|room| root.join(room)).collect();
+    let mut open: Vec<_> = ROOTS.iter().map(|krate| root.join(krate)).collect();
     while let Some(dir) = open.pop() {
         let entries = fs::read_dir(&dir).with_context(|| format!("{}", dir.display()))?;
         for entry in entries {

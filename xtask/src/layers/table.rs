@@ -1,7 +1,7 @@
-//! The table of rooms: what each crate may import, and what it must never reach.
+//! The table of crates: what each crate may import, and what it must never reach.
 
 /// One row.
-pub(super) struct Room {
+pub(super) struct CrateRules {
     /// The crate's name.
     pub name: &'static str,
     /// The crates of this workspace that it may import; `*` is all.
@@ -16,16 +16,16 @@ pub(super) struct Room {
     pub most_packages: Option<usize>,
 }
 
-const PLAIN: Room = Room {
+const PLAIN: CrateRules = CrateRules {
     name: "",
     imports: &[],
     never_directly: &[],
     never_at_all: &[],
-    because: "is not for this room",
+    because: "is not for this crate",
     most_packages: None,
 };
 
-/// What a pure room has no use for: runtimes, clocks, randomness, the system, logs.
+/// What a pure crate has no use for: runtimes, clocks, randomness, the system, logs.
 const IMPURE: &[&str] = &[
     "tokio", "jiff", "chrono", "time", "rand", "uuid", "nix", "libc", "rustix", "tracing", "log",
     "redb", "tonic", "tempfile",
@@ -33,84 +33,84 @@ const IMPURE: &[&str] = &[
 
 const RUNTIMES: &[&str] = &["tokio", "async-std", "smol", "tonic", "hyper"];
 
-pub(super) const ROOMS: &[Room] = &[
-    Room {
+pub(super) const CRATES: &[CrateRules] = &[
+    CrateRules {
         name: "proto-machine",
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "proto-node",
         never_directly: &["tokio", "nix", "libc", "redb", "tracing"],
         because: "is I/O, and the API's definition does none",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "proto-vmm",
         never_at_all: &["proto-node", "tokio", "tonic"],
         because: "does not belong into the VMM's private protocol",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-dhcp",
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-confined",
         never_at_all: RUNTIMES,
         because: "is not for children that read what strangers wrote",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-dhcp-server",
         imports: &["agent-confined", "agent-dhcp"],
         never_at_all: RUNTIMES,
         because: "is more than a server has use for that guests may take over",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-domain",
         imports: &["proto-node", "proto-machine"],
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-plan",
         imports: &["agent-domain"],
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-objects",
         imports: &["agent-domain", "proto-node"],
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-controllers",
         imports: &["agent-objects", "agent-domain", "proto-node"],
         never_directly: IMPURE,
-        because: "is no part of a pure room",
+        because: "is no part of a pure crate",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-store",
         imports: &["agent-plan", "agent-domain"],
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-images",
         never_at_all: &["tonic", "hyper", "reqwest", "agent-domain"],
         because: "is network or policy, and formats need neither",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-host",
         imports: &[
             "agent-plan",
@@ -126,14 +126,14 @@ pub(super) const ROOMS: &[Room] = &[
         because: "belongs to sources or store",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-sources",
         imports: &["agent-objects", "agent-domain", "proto-node"],
         never_directly: &["redb", "kvm-ioctls", "rtnetlink"],
         because: "belongs to store or host",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-daemon",
         imports: &[
             "agent-domain",
@@ -151,7 +151,7 @@ pub(super) const ROOMS: &[Room] = &[
         because: "belongs to store or host",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "agent-cli",
         // `validate` and `explain` ask the table of kinds, as a node does.
         imports: &["proto-node", "agent-domain", "agent-objects"],
@@ -159,27 +159,27 @@ pub(super) const ROOMS: &[Room] = &[
         because: "is no business of a client",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-memory",
         never_at_all: RUNTIMES,
         because: "is no part of a VMM",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-kvm",
         imports: &["vmm-memory", "proto-machine"],
         never_at_all: RUNTIMES,
         because: "is no part of a VMM",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-sys",
         imports: &["vmm-memory"],
         never_at_all: RUNTIMES,
         because: "is no part of a VMM",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-devices",
         imports: &["vmm-memory", "vmm-sys"],
         never_directly: &["kvm-ioctls", "kvm-bindings", "nix", "libc"],
@@ -187,7 +187,7 @@ pub(super) const ROOMS: &[Room] = &[
         because: "is KVM or the system: devices get both through what is handed to them",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-machine",
         imports: &[
             "vmm-memory",
@@ -200,7 +200,7 @@ pub(super) const ROOMS: &[Room] = &[
         because: "is no part of a VMM",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "vmm-monitor",
         imports: &[
             "proto-machine",
@@ -225,7 +225,7 @@ pub(super) const ROOMS: &[Room] = &[
         // The budget of docs: the goal is 70.
         most_packages: Some(90),
     },
-    Room {
+    CrateRules {
         name: "vmm-fuzz",
         imports: &[
             // Images are hostile before there is a guest of them, and so are a guest's requests for addresses.
@@ -241,16 +241,16 @@ pub(super) const ROOMS: &[Room] = &[
         because: "is no part of a VMM",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "test-skip",
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "integration",
         imports: &["*"],
         ..PLAIN
     },
-    Room {
+    CrateRules {
         name: "xtask",
         imports: &["*"],
         ..PLAIN

@@ -21,7 +21,7 @@ const STARTS: &[&str] = &[
     "#[unsafe(",
 ];
 
-/// Every library and program outside the allowed rooms that does not forbid unsafe code, and every
+/// Every library and program outside the allowed crates that does not forbid unsafe code, and every
 /// test and build script there that has some: those are crates of their own, which need not say it.
 pub(super) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
     let metadata = MetadataCommand::new()
@@ -34,7 +34,7 @@ pub(super) fn violations(root: &Path) -> anyhow::Result<Vec<String>> {
         for target in &package.targets {
             let path = target.src_path.as_std_path();
             let shown = path.strip_prefix(&metadata.workspace_root).unwrap_or(path);
-            if ALLOWED.iter().any(|room| shown.starts_with(room)) {
+            if ALLOWED.iter().any(|krate| shown.starts_with(krate)) {
                 continue;
             }
             let text = fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! The controllers of machines and of replica sets, whose properties are tests of their room, over many seeds.
+//! The controllers of machines and of replica sets, whose properties are tests of their crate, over many seeds.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::test::list::{self, Test};
 
-/// The room, and the files of its tests.
+/// The crate, and the files of its tests.
 const PACKAGE: &str = "agent-controllers";
 const FILES: [&str; 2] = ["virtual_machines", "replica_sets"];
 

@@ -24,7 +24,7 @@ use super::result::{Cost, TestOutcome, TestResult};
 /// a fraction of a CPU.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of rooms that may
+/// Runs all of them and prints a line for each as it ends. `bzimage` is for tests of crates that may
 /// not know where images are made. After `deadline` no test is begun, and those that run are killed; all these have failed.
 pub(super) fn all(tests: Vec<Test>, bzimage: &Path, deadline: Option<Instant>) -> Vec<TestResult> {
     let mut costs = Costs::load();

@@ -1,4 +1,4 @@
-//! A VMI of a kernel, a disk and a network card, for tests of this room and of those above it.
+//! A VMI of a kernel, a disk and a NIC, for tests of this crate and of those above it.
 
 #[path = "node_caps.rs"]
 mod node_caps;

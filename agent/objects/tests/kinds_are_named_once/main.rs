@@ -21,7 +21,7 @@ use self::source::{Piece, pieces};
 /// Words of kinds that have other meanings in sources: fields, commands, and plain English.
 const COMMON: [&str; 6] = ["event", "namespace", "namespaces", "no", "node", "secret"];
 
-/// Where there are constants for names of kinds that all rooms may use.
+/// Where there are constants for names of kinds that all crates may use.
 const CONSTANTS: &str = "proto/node/src/object.rs";
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
@@ -42,10 +42,10 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 fn all_sources() -> BTreeMap<String, Vec<Piece>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
-    for room in std::fs::read_dir(root.join("agent")).expect("rooms") {
-        let room = room.expect("a room").path().join("src");
-        if room.is_dir() {
-            sources(&room, &mut files);
+    for krate in std::fs::read_dir(root.join("agent")).expect("crates") {
+        let krate = krate.expect("a crate").path().join("src");
+        if krate.is_dir() {
+            sources(&krate, &mut files);
         }
     }
     sources(&root.join("proto/node/src"), &mut files);
