@@ -326,9 +326,9 @@ pub struct GuestSpec {
     pub kernel: &'static str,
     /// The initramfs's path in the image.
     pub initrd: Option<&'static str>,
-    /// Whether it has a disk, a card on `lan` and entropy.
+    /// Whether it has a disk, a NIC on `lan` and entropy.
     pub devices: bool,
-    /// Whether it says nothing of networks, and so has a card on the pod network.
+    /// Whether it says nothing of networks, and so has a NIC on the pod network.
     pub on_pod_network: bool,
 }
 
@@ -364,7 +364,7 @@ impl GuestSpec {
         }
     }
 
-    /// The same without disk, card and entropy.
+    /// The same without disk, NIC and entropy.
     #[must_use]
     pub fn without_devices(mut self) -> Self {
         self.devices = false;

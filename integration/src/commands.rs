@@ -16,8 +16,8 @@ pub use session::{Output, Session};
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A machine is looked at again after so long at least, and at most.
-const LOOK_SOONEST: Duration = Duration::from_millis(300);
-const LOOK_LATEST: Duration = Duration::from_secs(3);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(300);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// What can be done on a machine with a [`Channel`] to it.
 pub trait Commands {
@@ -91,7 +91,7 @@ pub trait Commands {
                 "still not so after {limit:?}: {script}\n{output}"
             );
             // What is waited for has most of a node's one processor, which runs a program in half a second.
-            std::thread::sleep((begun.elapsed() * 2).clamp(LOOK_SOONEST, LOOK_LATEST));
+            std::thread::sleep((begun.elapsed() * 2).clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL));
         }
     }
 

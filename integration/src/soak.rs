@@ -181,7 +181,7 @@ impl<M: Commands> Run<'_, M> {
                 self.replace()?;
             }
             self.kill()?;
-            self.look()?;
+            self.check()?;
             if self.tally.kills - read_at >= READ_EVERY {
                 read_at = self.tally.kills;
                 self.settle()?;
@@ -246,7 +246,7 @@ impl<M: Commands> Run<'_, M> {
     }
 
     /// What ran still runs, in the process that it ran in, and nothing runs twice.
-    fn look(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         let (seen, processes) = (self.seen()?, self.agent.living_vmms()?);
         for (uid, pids) in &processes {
             ensure!(pids.len() == 1, "VMI {uid} has the VMMs {pids:?}");
@@ -277,7 +277,7 @@ impl<M: Commands> Run<'_, M> {
     fn settle(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
-            self.look()?;
+            self.check()?;
             let waiting = self.members.values().filter(|member| member.pid.is_none());
             if waiting.count() == 0 {
                 break;

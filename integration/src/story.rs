@@ -95,9 +95,9 @@ impl Story {
     /// and the agent's log.
     pub fn run(&self, wait: Option<Duration>, screen: &mut dyn Write) -> anyhow::Result<()> {
         self.run_commands(wait, screen).with_context(|| {
-            const LOOK: &str =
+            const STATE_COMMANDS: &str =
                 "kvmctl logs vmi/dev --raw | tail -c 20000; kvmctl events; kvmctl why dev";
-            let shown = self.node.sh(LOOK);
+            let shown = self.node.sh(STATE_COMMANDS);
             let shown = shown.unwrap_or_else(|error| format!("{error:#}"));
             format!("{shown}\n{}", Agent::of(&self.node).log())
         })

@@ -12,7 +12,7 @@ use integration::image::ext4;
 use integration::process::Bound;
 use integration::{skip, skip_if};
 
-/// Runs the guest with `words` on its command line, a disk with ext4, a raw disk and a card, until
+/// Runs the guest with `words` on its command line, a disk with ext4, a raw disk and a NIC, until
 /// it powers off, and gives what it printed.
 fn console_of(image: &GuestImage, words: &str, script: &str) -> String {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Disks in a busybox node: owners of block devices, devices that fail, and a slice of `cargo xtask soak powercut`.
+//! Disks in a busybox node: users of block devices, devices that fail, and a slice of `cargo xtask soak powercut`.
 
 #![forbid(unsafe_code)]
 
@@ -81,12 +81,12 @@ fn with_disk_at(name: &str, path: &str, terms: Terms) -> String {
     )
 }
 
-struct Owners<'a> {
+struct DiskUsers<'a> {
     node: &'a Node,
     agent: Agent<'a, Node>,
 }
 
-impl Owners<'_> {
+impl DiskUsers<'_> {
     fn runs(&self, name: &str, disk: &str, terms: Terms) -> anyhow::Result<()> {
         self.agent.apply(&with_disk(name, disk, terms))?;
         self.agent.wait_for_phase(name, "Running", PATIENCE)
@@ -148,7 +148,7 @@ fn booted() -> anyhow::Result<(Node, tempfile::NamedTempFile)> {
 }
 
 #[test]
-fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow::Result<()> {
+fn a_block_device_has_one_user_whatever_node_or_partition_names_it() -> anyhow::Result<()> {
     use Terms::{Alone, Reading, Sharing};
 
     skip_if!(skip::without_node(), Ok(()));
@@ -156,61 +156,61 @@ fn a_block_device_has_one_owner_whatever_node_or_partition_names_it() -> anyhow:
     let agent = Agent::prepare(&node)?;
     agent.add_image("/opt/payload/testguest", "testguest")?;
     agent.start()?;
-    let owners = Owners { node: &node, agent };
+    let users = DiskUsers { node: &node, agent };
 
-    owners.runs("owner", "whole", Alone)?;
+    users.runs("owner", "whole", Alone)?;
     for device in ["whole", "again", "part1"] {
-        owners.is_refused("late", (device, Alone), "DiskInUse")?;
-        owners.is_refused("reader", (device, Reading), "DiskInUse")?;
+        users.is_refused("late", (device, Alone), "DiskInUse")?;
+        users.is_refused("reader", (device, Reading), "DiskInUse")?;
     }
-    // The claim is the VMM's, not the agent's.
-    owners.agent.kill()?;
-    owners.agent.start()?;
-    owners.is_refused("late", ("part2", Alone), "DiskInUse")?;
-    owners.delete("owner")?;
+    // The VMM holds the lock, not the agent.
+    users.agent.kill()?;
+    users.agent.start()?;
+    users.is_refused("late", ("part2", Alone), "DiskInUse")?;
+    users.delete("owner")?;
 
-    owners.runs("one", "whole", Reading)?;
-    owners.runs("two", "again", Reading)?;
-    owners.runs("three", "part1", Reading)?;
-    owners.is_refused("writer", ("again", Alone), "DiskInUse")?;
-    owners.is_refused("writer", ("part2", Alone), "DiskInUse")?;
-    owners.delete("one two")?;
-    owners.is_refused("writer", ("whole", Alone), "DiskInUse")?;
-    owners.delete("three")?;
+    users.runs("one", "whole", Reading)?;
+    users.runs("two", "again", Reading)?;
+    users.runs("three", "part1", Reading)?;
+    users.is_refused("writer", ("again", Alone), "DiskInUse")?;
+    users.is_refused("writer", ("part2", Alone), "DiskInUse")?;
+    users.delete("one two")?;
+    users.is_refused("writer", ("whole", Alone), "DiskInUse")?;
+    users.delete("three")?;
 
     for (name, disk) in [("one", "whole"), ("two", "again"), ("three", "part1")] {
-        owners.runs(name, disk, Sharing)?;
+        users.runs(name, disk, Sharing)?;
     }
-    owners.agent.kill()?;
-    owners.agent.start()?;
-    owners.runs("reader", "again", Reading)?;
+    users.agent.kill()?;
+    users.agent.start()?;
+    users.runs("reader", "again", Reading)?;
     for disk in ["again", "part2"] {
-        owners.is_refused("writer", (disk, Alone), "DiskInUse")?;
+        users.is_refused("writer", (disk, Alone), "DiskInUse")?;
     }
-    owners.delete("one two three reader")?;
+    users.delete("one two three reader")?;
 
-    owners.runs("left", "part1", Alone)?;
-    owners.runs("right", "part2", Alone)?;
-    owners.is_refused("reader", ("whole", Reading), "DiskInUse")?;
+    users.runs("left", "part1", Alone)?;
+    users.runs("right", "part2", Alone)?;
+    users.is_refused("reader", ("whole", Reading), "DiskInUse")?;
     node.sh("mkdir /mnt/first && ! mount -t ext4 /dev/first /mnt/first")?;
-    owners.delete("left right")?;
+    users.delete("left right")?;
 
     node.sh("mke2fs -q /dev/first && mount -t ext4 /dev/first /mnt/first")?;
     let words = "1 is mounted at /mnt/first; unmount it";
     for device in ["part1", "whole"] {
         for terms in [Alone, Reading] {
-            owners.is_refused("late", (device, terms), words)?;
+            users.is_refused("late", (device, terms), words)?;
         }
     }
-    owners.runs("beside", "part2", Alone)?;
-    owners.delete("beside")?;
+    users.runs("beside", "part2", Alone)?;
+    users.delete("beside")?;
     node.sh("umount /mnt/first")?;
-    a_disk_of_another_namespace_is_known_by_its_device(&owners)
+    a_disk_of_another_namespace_is_known_by_its_device(&users)
 }
 
 /// While no guest has it, too: the other namespace names a node of its own for the same device, or what is part of it.
-fn a_disk_of_another_namespace_is_known_by_its_device(owners: &Owners<'_>) -> anyhow::Result<()> {
-    let Owners { node, agent } = owners;
+fn a_disk_of_another_namespace_is_known_by_its_device(users: &DiskUsers<'_>) -> anyhow::Result<()> {
+    let DiskUsers { node, agent } = users;
     node.sh(&format!(
         "mkdir -p {GRANTED} && cp -a {DISKS}/* {GRANTED}/ && printf \
          '[[paths.grants]]\\npath = \"{GRANTED}\"\\nnamespaces = [\"default\", \"shop\"]\\n\
@@ -222,7 +222,7 @@ fn a_disk_of_another_namespace_is_known_by_its_device(owners: &Owners<'_>) -> an
     for _ in 0..2 {
         agent.apply(&owner)?;
         agent.wait_for_phase("owner", "Running", PATIENCE)?;
-        owners.delete("owner")?;
+        users.delete("owner")?;
         // What others were accepted with since then takes nothing from the owner in the second round.
         for device in ["first", "whole"] {
             let text = with_disk_at("thief", &format!("{GRANTED}/{device}"), Terms::Alone);
@@ -239,7 +239,7 @@ fn a_disk_of_another_namespace_is_known_by_its_device(owners: &Owners<'_>) -> an
     let free = format!("{GRANTED}/part2");
     agent.apply(&with_disk_at("free", &free, Terms::Alone))?;
     agent.wait_for_phase("free", "Running", PATIENCE)?;
-    owners.delete("free")
+    users.delete("free")
 }
 
 /// A manifest of another namespace than the default one.

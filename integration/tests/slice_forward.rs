@@ -1,5 +1,5 @@
 //! Ports of a guest forwarded over TLS by a real agent. `testguest` has no network stack: a namespace with the hardware
-//! address of its card stands beside it on the bridge. And logins through such a port, where there cannot be one.
+//! address of its NIC stands beside it on the bridge. And logins through such a port, where there cannot be one.
 
 #![forbid(unsafe_code)]
 
@@ -95,7 +95,7 @@ struct Setup<'h> {
 }
 
 impl<'h> Setup<'h> {
-    /// An agent that runs a guest with a card.
+    /// An agent that runs a guest with a NIC.
     fn start(host: &'h Host) -> anyhow::Result<Self> {
         let agent = Agent::prepare(host)?;
         agent.add_image("/run/bin/testguest", "testguest")?;
@@ -110,8 +110,8 @@ impl<'h> Setup<'h> {
         }
         agent.start()?;
         let manifest = GuestSpec::testguest("web", "tests=none then=tick").manifest();
-        let card = format!("macAddress: {MAC}\n        bridge: {{}}\n");
-        agent.apply(&manifest.replace("bridge: {}\n", &card))?;
+        let nic = format!("macAddress: {MAC}\n        bridge: {{}}\n");
+        agent.apply(&manifest.replace("bridge: {}\n", &nic))?;
         agent.wait_for_phase("web", "Running", PATIENCE)?;
         Ok(Self {
             host,

@@ -1,4 +1,4 @@
-//! A guest that lies, end to end: `testguest` sends forged frames by its card, each is dropped at the node's end and counted,
+//! A guest that lies, end to end: `testguest` sends forged frames by its NIC, each is dropped at the node's end and counted,
 //! and a neighbour notices nothing.
 
 #![forbid(unsafe_code)]
@@ -72,12 +72,12 @@ impl Guest {
         Ok(Self { console })
     }
 
-    /// With a card on the network of the configuration.
+    /// With a NIC on the network of the configuration.
     fn on_lan(agent: &Agent<'_, Host>, name: &str, mac: &str) -> anyhow::Result<Self> {
         Self::start(agent, (name, mac), |spec| on_lan(&spec, mac))
     }
 
-    /// With a card on the pod network; and its address there, as frames carry it.
+    /// With a NIC on the pod network; and its address there, as frames carry it.
     fn on_pod_network(
         agent: &Agent<'_, Host>,
         name: &str,
@@ -135,7 +135,7 @@ fn sum_of(header: &str) -> anyhow::Result<u32> {
     Ok(!(sum + (sum >> 16)) & 0xffff)
 }
 
-/// From the address that the liar's card would give itself, to all nodes.
+/// From the address that the liar's NIC would give itself, to all nodes.
 fn ipv6(protocol: &str, rest: &str) -> String {
     let (mac, length) = (digits(LIAR), rest.len() / 2);
     let from = "fe80000000000000000000fffe000007";
@@ -183,7 +183,7 @@ fn lies(network: &Network) -> anyhow::Result<Vec<Lie>> {
         ("a neighbour's MAC", ipv4(NEIGHBOUR, (own, other), ports)?),
         ("nobody's MAC", ipv4(NOBODY, (own, other), ports)?),
         (
-            "ARP of a neighbour's card",
+            "ARP of a neighbour's NIC",
             arp(LIAR, (NEIGHBOUR, own), node),
         ),
         (
@@ -318,7 +318,7 @@ fn lie_on_lan(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<()> {
     let mut all = lies(&network)?;
     // On the pod network the bridge in the VMM's namespace keeps these to itself.
     all.extend([
-        ("LLDP from its own card", to_group("0e", LIAR, "88cc")),
+        ("LLDP from its own NIC", to_group("0e", LIAR, "88cc")),
         ("a log-in at a port", to_group("03", LIAR, "888e")),
     ]);
     lie(host, &network, (&mut liar, &mut neighbour), &all)?;
@@ -435,12 +435,12 @@ fn without_walls(manifest: &str) -> anyhow::Result<String> {
     Ok(manifest.replacen("metadata:\n", asks, 1))
 }
 
-/// The manifest of a guest with a card on the network of the configuration.
+/// The manifest of a guest with a NIC on the network of the configuration.
 fn on_lan(spec: &GuestSpec, mac: &str) -> anyhow::Result<String> {
-    let card = "      - name: lan\n        bridge: {}\n";
+    let nic = "      - name: lan\n        bridge: {}\n";
     let manifest = spec.manifest();
-    ensure!(manifest.contains(card), "no card in {manifest}");
-    Ok(manifest.replace(card, &format!("{card}        macAddress: \"{mac}\"\n")))
+    ensure!(manifest.contains(nic), "no NIC in {manifest}");
+    Ok(manifest.replace(nic, &format!("{nic}        macAddress: \"{mac}\"\n")))
 }
 
 /// Sends a frame that the rules of a table drop.

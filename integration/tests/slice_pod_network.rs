@@ -186,9 +186,9 @@ fn a_neighbour_is_bridged(
     agent: &Agent<'_, Node>,
     neighbour: &str,
 ) -> anyhow::Result<()> {
-    let card = "        bridge: {}\n";
+    let nic = "        bridge: {}\n";
     let manifest = GuestSpec::busybox("bridged", "quiet").bridged_manifest(None);
-    let manifest = manifest.replace(card, &format!("{card}        acpiIndex: 101\n"));
+    let manifest = manifest.replace(nic, &format!("{nic}        acpiIndex: 101\n"));
     agent.apply(&with_probe(&manifest, "tcpSocket: {port: 80}")?)?;
     agent.wait_for_phase("bridged", "Running", PATIENCE)?;
     let mut console = agent.console("bridged")?;
@@ -211,7 +211,7 @@ fn a_neighbour_is_bridged(
         "printf '#!/bin/sh\\necho $1 asks $dns\\n' >/tmp/script && chmod +x /tmp/script && udhcpc -i eth0 -s /tmp/script -n -q -f -t 30 -T 1",
     )?;
     ensure!(asked.contains("bound asks 10.213.0.1"), "{asked}");
-    // The card is a virtio device, and that one is of the PCI function that has a number.
+    // The NIC is a virtio device, and that one is of the PCI function that has a number.
     let number = ask(&mut console, "cat /sys/class/net/eth0/device/../acpi_index")?;
     ensure!(number.contains("\n101\r"), "{number:?}");
     ready_once_it_serves(agent, "bridged", &mut console)?;

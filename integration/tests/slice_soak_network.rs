@@ -21,7 +21,7 @@ fn guests_that_come_and_go_while_their_agent_is_killed_leave_the_node_as_it_was(
         cycles: 20,
     };
     let tally = leftovers(&host, &agent, campaign, &mut |_| {})?;
-    ensure!(tally.cycles == 20 && tally.looks == 2, "{tally:?}");
+    ensure!(tally.cycles == 20 && tally.checks == 2, "{tally:?}");
     // Otherwise it shows nothing.
     ensure!(tally.kills >= 5 && tally.moments.len() >= 3, "{tally:?}");
     Ok(())

@@ -242,7 +242,7 @@ impl Kept {
         Ok(Self { addresses })
     }
 
-    /// Of the interface: that of the card, and those of the pool.
+    /// Of the interface: that of the NIC, and those of the pool.
     fn addresses(agent: &Agent<'_, Node>) -> anyhow::Result<String> {
         let fields = ["mac", "ipAddress", "ipAddresses[1]"];
         let shown = fields.map(|field| {

@@ -294,7 +294,7 @@ const LOSSY: &str = "mkdir /run/full && mount -t tmpfs -o size=4m full /run/full
     { dd if=/dev/zero of=/run/full/filler bs=64k status=none; true; }";
 
 #[test]
-fn a_guest_whose_disk_lost_data_says_so_as_long_as_its_vmm_lives() -> anyhow::Result<()> {
+fn a_guest_whose_disk_sync_failed_says_so_as_long_as_its_vmm_lives() -> anyhow::Result<()> {
     skip_if!(host::without_host(), Ok(()));
     let host = Host::enter()?;
     let agent = started(&host)?;

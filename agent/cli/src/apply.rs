@@ -149,7 +149,7 @@ async fn wait_ready(client: &mut Client, key: &Key, timeout: Duration) -> Result
         };
         let status = vmi.status.clone().unwrap_or_default();
         if let Some(object) = object {
-            view.look(&object.to_json());
+            view.update(&object.to_json());
         }
         if let Some(over) = ended(vmi, &key.option) {
             return Err(Failure::refused(format!(

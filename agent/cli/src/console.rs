@@ -224,11 +224,11 @@ impl Session {
                     }
                 },
                 // Never waits for room while output could be read: the guest echoes what it is sent.
-                room = requests.reserve(), if pending.is_some() => {
-                    if let (Ok(room), Some(bytes)) = (room, pending.take())
+                permit = requests.reserve(), if pending.is_some() => {
+                    if let (Ok(permit), Some(bytes)) = (permit, pending.take())
                         && !bytes.is_empty()
                     {
-                        room.send(data_request(bytes));
+                        permit.send(data_request(bytes));
                     }
                     if leaving {
                         return Ok(End::Done);

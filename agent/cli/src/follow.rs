@@ -43,7 +43,7 @@ impl Key {
     }
 }
 
-/// Calls `look` with the object as it is and after each change (`None`: it is not there) until `look`
+/// Calls `on_change` with the object as it is and after each change (`None`: it is not there) until `on_change`
 /// answers `true`. `goal` completes the sentence "timed out waiting for", which ends with what keeps the
 /// object from it, as far as that is known.
 pub async fn until(
@@ -51,16 +51,16 @@ pub async fn until(
     key: &Key,
     timeout: Duration,
     goal: &str,
-    mut look: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
+    mut on_change: impl FnMut(Option<&Object>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut last = None;
-    let looked = |object: Option<Object>| {
-        let done = look(object.as_ref());
+    let on_object = |object: Option<Object>| {
+        let done = on_change(object.as_ref());
         last = object;
         done
     };
     tokio::select! {
-        result = tokio::time::timeout(timeout, follow(client, key, looked)) => {
+        result = tokio::time::timeout(timeout, follow(client, key, on_object)) => {
             result.unwrap_or_else(|_| {
                 let vmi = last.as_ref().and_then(as_vmi);
                 let cause = vmi.and_then(|vmi| ended(vmi, &key.option).or_else(|| held_back(vmi)));
@@ -81,7 +81,7 @@ pub async fn until(
 async fn follow(
     client: &mut Client,
     key: &Key,
-    mut look: impl FnMut(Option<Object>) -> Result<bool, Failure>,
+    mut on_change: impl FnMut(Option<Object>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let mut reached = false;
     loop {
@@ -97,7 +97,7 @@ async fn follow(
                     note("the agent is back");
                 }
                 reached = true;
-                if read(changes, key, &mut look).await? {
+                if read(changes, key, &mut on_change).await? {
                     return Ok(());
                 }
                 note("the agent went away; waiting for it to come back");
@@ -120,7 +120,7 @@ async fn follow(
 async fn read(
     mut changes: Streaming<WatchResponse>,
     key: &Key,
-    look: &mut impl FnMut(Option<Object>) -> Result<bool, Failure>,
+    on_change: &mut impl FnMut(Option<Object>) -> Result<bool, Failure>,
 ) -> Result<bool, Failure> {
     let mut seen = false;
     loop {
@@ -146,13 +146,13 @@ async fn read(
         let done = match change.r#type() {
             Type::Added | Type::Modified if is_ours => {
                 seen = true;
-                look(change.object)?
+                on_change(change.object)?
             }
-            Type::Deleted if is_ours => look(None)?,
+            Type::Deleted if is_ours => on_change(None)?,
             // The first bookmark ends the list of what is there.
             Type::Bookmark if !seen => {
                 seen = true;
-                look(None)?
+                on_change(None)?
             }
             _ => false,
         };

@@ -57,11 +57,11 @@ pub fn refuse(verb: &Later) -> Failure {
         Later::RemoveVolume(_) => ("removevolume", NO_PLUGS),
         Later::MemoryDump(_) => (
             "memory-dump",
-            "the node has no claims to dump memory into yet",
+            "the node has no PersistentVolumeClaims to dump memory into yet",
         ),
         Later::GuestFs(_) => (
             "guestfs",
-            "the node has no claims yet: attach the disk to another guest as its second one to look into it",
+            "the node has no PersistentVolumeClaims yet: attach the disk to another guest as its second one to look into it",
         ),
         Later::Expose(_) => (
             "expose",
@@ -69,11 +69,11 @@ pub fn refuse(verb: &Later) -> Failure {
         ),
         Later::ImageUpload(_) => (
             "image-upload",
-            "the node has no claims yet: disks come in images of a registry, by `containerDisk`",
+            "the node has no PersistentVolumeClaims yet: disks come in images of a registry, by `containerDisk`",
         ),
         Later::VmExport(_) => (
             "vmexport",
-            "the node has no claims yet: `kvmctl get vm NAME -o yaml` is the machine without its disks",
+            "the node has no PersistentVolumeClaims yet: `kvmctl get vm NAME -o yaml` is the machine without its disks",
         ),
         Later::UsbRedir(_) => ("usbredir", "guests have no USB"),
     };

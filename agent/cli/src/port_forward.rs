@@ -46,7 +46,7 @@ pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {
     client
         .named(Resource::Vmi.kind(), &key.namespace, &key.name)
         .await?;
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut listeners = JoinSet::new();
     for ports in &args.ports {
         let target = Arc::new(Target {
@@ -55,7 +55,7 @@ pub async fn run(scope: &Scope, args: PortForward) -> Result<(), Failure> {
             ports: *ports,
         });
         let local = resolve(&args.address, ports.local).await?;
-        listen(&mut listeners, local, target, &room).await?;
+        listen(&mut listeners, local, target, &slots).await?;
     }
     let failed = |error: std::io::Error| Failure::refused(format!("signals: {error}"));
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
@@ -98,7 +98,7 @@ async fn listen(
     listeners: &mut JoinSet<()>,
     local: SocketAddr,
     target: Arc<Target>,
-    room: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::refused(format!(
@@ -112,23 +112,23 @@ async fn listen(
             let listener = TcpListener::bind(local).await.map_err(failed)?;
             let local = listener.local_addr().map_err(failed)?;
             print_line(&format!("Forwarding {local} to {number}"))?;
-            listeners.spawn(accept(listener, target, Arc::clone(room)));
+            listeners.spawn(accept(listener, target, Arc::clone(slots)));
         }
         Transport::Udp => {
             let socket = UdpSocket::bind(local).await.map_err(failed)?;
             let local = socket.local_addr().map_err(failed)?;
             print_line(&format!("Forwarding {local} to {number} (udp)"))?;
-            listeners.spawn(datagrams::serve(socket, target, Arc::clone(room)));
+            listeners.spawn(datagrams::serve(socket, target, Arc::clone(slots)));
         }
     }
     Ok(())
 }
 
 /// Takes connections for as long as the process lives.
-async fn accept(listener: TcpListener, target: Arc<Target>, room: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, target: Arc<Target>, slots: Arc<Semaphore>) {
     loop {
         // It is never closed.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
         let (connection, peer) = match listener.accept().await {
@@ -154,7 +154,7 @@ async fn accept(listener: TcpListener, target: Arc<Target>, room: Arc<Semaphore>
             if let Err(failure) = carried {
                 note(&format!("connection of {peer}: {failure}"));
             }
-            drop(place);
+            drop(slot);
         });
     }
 }

@@ -62,9 +62,9 @@ struct View {
 }
 
 impl View {
-    /// One table or document, of two looks.
+    /// One table or document, of two reads.
     async fn once(&mut self, yaml: Option<bool>) -> Result<(), Failure> {
-        self.before = self.look().await?;
+        self.before = self.read_usage().await?;
         tokio::select! {
             () = tokio::time::sleep(self.args.interval) => {}
             _ = tokio::signal::ctrl_c() => return Err(Failure::Interrupted(String::new())),
@@ -85,7 +85,7 @@ impl View {
         screen.show("looking", &[])?;
         let mut seen = Vec::new();
         self.before = tokio::select! {
-            looked = self.look() => looked?,
+            read = self.read_usage() => read?,
             () = screen.left() => return Ok(()),
         };
         // Rates are there soon, and then over the whole interval.
@@ -95,11 +95,11 @@ impl View {
                 return Ok(());
             }
             pause = self.args.interval;
-            let looked = tokio::select! {
-                looked = self.rows() => looked,
+            let read = tokio::select! {
+                read = self.rows() => read,
                 () = screen.left() => return Ok(()),
             };
-            match looked {
+            match read {
                 Ok(rows) => {
                     seen = rows;
                     self.paint(&mut screen, &seen)?;
@@ -158,13 +158,13 @@ impl View {
         screen.show(&head, &self.cells(&rows))
     }
 
-    async fn look(&mut self) -> Result<Vec<GuestUsage>, Failure> {
+    async fn read_usage(&mut self) -> Result<Vec<GuestUsage>, Failure> {
         let asked = self.client.usage(self.request.clone()).await;
         asked.map_err(|status| Failure::of_status(&status, "VMI", "", self.client.address()))
     }
 
     async fn rows(&mut self) -> Result<Vec<Row>, Failure> {
-        let now = self.look().await?;
+        let now = self.read_usage().await?;
         let mut all = rows(&self.before, &now);
         self.before = now;
         if self.of.machines {

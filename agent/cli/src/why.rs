@@ -58,7 +58,7 @@ pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
     let by_machine = machines::typed_names(&args.what)?.is_some();
     let mut gap = "";
     for name in vmi_names(&args.what)? {
-        let seen = look(&mut client, scope.namespace(), &name, by_machine).await;
+        let seen = read_objects(&mut client, scope.namespace(), &name, by_machine).await;
         let Some(seen) = misses.take(seen)? else {
             continue;
         };
@@ -85,7 +85,7 @@ pub async fn run(scope: &Scope, args: Why) -> Result<(), Failure> {
 }
 
 /// Gets what bears the name: a VMI with the machine that it belongs to, or a machine with its VMI, if it has one.
-async fn look(
+async fn read_objects(
     client: &mut Client,
     namespace: &str,
     name: &str,
@@ -162,7 +162,7 @@ fn machine_page(machine: &Value, events: &[Value], option: &str, has_guest: bool
     let mut rows = machine::rows(machine);
     rows.extend(owner::links(machine).into_iter().map(owner_row));
     rows.extend(last_events(events));
-    rows.extend(look_at(machine::hints(machine, &name, has_guest)));
+    rows.extend(hint_rows(machine::hints(machine, &name, has_guest)));
     format!("{}\n{}", machine::headline(machine), render(&rows))
 }
 
@@ -201,7 +201,7 @@ fn page(
     }
     rows.extend(last_events(events));
     let console = last_line.map(|_| format!("kvmctl logs {name}: the whole console of that run"));
-    rows.extend(look_at(
+    rows.extend(hint_rows(
         console.into_iter().chain(hints(object, machine, &name)),
     ));
     format!("{}\n{}", headline(object), render(&rows))
@@ -241,7 +241,7 @@ fn last_events(events: &[Value]) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-fn look_at(hints: impl IntoIterator<Item = String>) -> impl Iterator<Item = Vec<String>> {
+fn hint_rows(hints: impl IntoIterator<Item = String>) -> impl Iterator<Item = Vec<String>> {
     let hints = hints.into_iter();
     hints.map(|hint| vec!["  look at".to_owned(), hint])
 }
@@ -308,8 +308,8 @@ fn hints(object: &Value, machine: Option<&Value>, name: &str) -> Vec<String> {
         .find(|condition| condition["type"] == "Paused")
         .map(|condition| text(condition, "/reason"));
     let mut hints = Vec::new();
-    let has_lost_data = conditions(object).any(|condition| condition["type"] == SYNC_FAILED);
-    if has_lost_data {
+    let has_sync_failed = conditions(object).any(|condition| condition["type"] == SYNC_FAILED);
+    if has_sync_failed {
         hints.push(
             "the node's disk and its kernel log (dmesg): why the data was not written".into(),
         );
@@ -318,7 +318,7 @@ fn hints(object: &Value, machine: Option<&Value>, name: &str) -> Vec<String> {
         ));
     }
     match paused.as_deref() {
-        Some("PausedIOError") if has_lost_data => hints.push(format!(
+        Some("PausedIOError") if has_sync_failed => hints.push(format!(
             "kvmctl unpause vmi {name}: the guest goes on, with an I/O error for what it wanted written"
         )),
         Some("PausedIOError") => hints.push(format!(
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lost_data_is_shown_with_what_to_do() {
+    fn a_disk_whose_sync_failed_is_shown_with_what_to_do() {
         let object = vmi(json!({
             "phase": "Running",
             "conditions": [

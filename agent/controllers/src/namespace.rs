@@ -19,7 +19,7 @@ const REMAINING: &str = "NamespaceContentRemaining";
 /// The controller of namespaces.
 #[derive(Debug, Default)]
 pub struct Namespaces {
-    /// Everything up to this version was looked at; nothing before the first look.
+    /// Everything up to this version was read; `None` before the first round.
     seen: Option<u64>,
     /// Namespaces that are being deleted.
     ending: BTreeSet<String>,
@@ -39,7 +39,7 @@ impl Namespaces {
         };
         let changes = match changes {
             Ok(changes) => changes,
-            Err(StoreError::Expired(_)) => return self.look(store),
+            Err(StoreError::Expired(_)) => return self.list_all(store),
             Err(error) => return Err(error),
         };
         for change in changes {
@@ -55,7 +55,7 @@ impl Namespaces {
         Ok(())
     }
 
-    fn look(&mut self, store: &impl ObjectStore) -> Result<(), StoreError> {
+    fn list_all(&mut self, store: &impl ObjectStore) -> Result<(), StoreError> {
         let listed = store.list(NAMESPACE, None)?;
         let ending = listed.items.iter().filter(|object| object.is_deleted());
         self.ending = ending.map(|object| object.metadata.name.clone()).collect();

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_domain::Vmi;
-use agent_host::{Host, Look, Wake};
+use agent_host::{Host, ObserveInput, Wake};
 use agent_plan::{
-    Action, Completed, Deletion, GuestClaim, ImageEvent, Millis, Observation, Observed, PciDemand,
+    Action, Completed, Deletion, GuestDemand, ImageEvent, Millis, Observation, Observed, PciDemand,
     Phase, Plan, PlanEvent, Record, Reservation, Timestamp, Wanted, complete, plan,
 };
 use agent_sources::ObjectRef;
@@ -71,7 +71,7 @@ pub(crate) struct Actor<H> {
     credentials: Option<CredentialsWatch>,
     /// What is carried out beside the actor.
     operations: Operations,
-    /// The first look at a guest that ran before this agent did.
+    /// The first observation of a guest that ran before this agent did.
     adopting: bool,
     /// How the guest starts, for whoever collects traces.
     start: StartTrace,
@@ -159,7 +159,7 @@ impl<H: Host> Actor<H> {
             wanted.reservation = Reservation::Waits { why: why.clone() };
         }
         let begun = self.start.mark();
-        let mut observed = Box::pin(self.agent.host.observe(Look {
+        let mut observed = Box::pin(self.agent.host.observe(ObserveInput {
             record: &record,
             now,
         }))
@@ -240,7 +240,7 @@ impl<H: Host> Actor<H> {
         };
         let vmi = spec.vmi.clone();
         let mut record = planned.record.clone();
-        let mut look_at_once = false;
+        let mut observe_at_once = false;
         for action in &planned.actions {
             self.operations.make_use();
             let begun = Instant::now();
@@ -265,9 +265,13 @@ impl<H: Host> Actor<H> {
             );
             let mut current = record.clone();
             let now = clock::follow(&mut current, &self.agent.node.facts.boot_id);
-            let (mut after, said) = complete(&current, action, &outcome, now);
+            let (mut after, plan_events) = complete(&current, action, &outcome, now);
             let news = self.agent.host.work(&self.uid).images;
-            let events: Vec<_> = news.iter().map(ImageEvent::event).chain(said).collect();
+            let events: Vec<_> = news
+                .iter()
+                .map(ImageEvent::event)
+                .chain(plan_events)
+                .collect();
             if after.is_ahead_of(&record) || !events.is_empty() {
                 self.store(target, (&mut after, &events), None, now)?;
                 record = after;
@@ -291,9 +295,9 @@ impl<H: Host> Actor<H> {
                     Next::At(Some(later))
                 });
             }
-            look_at_once |= shows_at_once(action);
+            observe_at_once |= shows_at_once(action);
         }
-        Ok(if look_at_once {
+        Ok(if observe_at_once {
             Next::Now
         } else {
             Next::At(planned.wake_at)
@@ -329,7 +333,7 @@ impl<H: Host> Actor<H> {
         if *outcome == Ok(Completed::Begun) {
             debug!(
                 action = action.name(),
-                incarnation, "an action goes on while its VMI is looked at again"
+                incarnation, "an action goes on while its VMI is observed again"
             );
             return;
         }
@@ -412,24 +416,24 @@ impl<H: Host> Actor<H> {
     /// The reservation of the VMI. A VMI that has one, or will never need one, asks nobody; one that waits
     /// for the node to start guests only takes its place among those that wait.
     fn reservation(&self, record: &Record, is_closed: bool) -> Reservation {
-        if let Some(claim) = &record.allocations.reservation {
-            return Reservation::Granted(claim.clone());
+        if let Some(demand) = &record.allocations.reservation {
+            return Reservation::Granted(demand.clone());
         }
         let Some(spec) = self.spec.as_ref().filter(|_| record.report.end.is_none()) else {
             return Reservation::default();
         };
         let reservations = &self.agent.node.reservations;
-        let claim = reservations.claim_of(&spec.vmi);
+        let demand = reservations.demand_of(&spec.vmi);
         if is_closed && record.launches.present().is_none() {
-            reservations.note(GuestClaim {
+            reservations.note(GuestDemand {
                 uid: self.uid.clone(),
                 since: accepted_at(record),
-                claim,
+                demand,
                 holds: false,
             });
             return Reservation::default();
         }
-        reservations.ask(&self.uid, accepted_at(record), claim)
+        reservations.ask(&self.uid, accepted_at(record), demand)
     }
 
     /// Gives the guest its address of the pod network.
@@ -459,7 +463,7 @@ impl<H: Host> Actor<H> {
         Ok(record)
     }
 
-    /// The first look at a guest that outlived an agent is worth an event.
+    /// The first observation of a guest that outlived an agent is worth an event.
     fn note_adoption(&mut self, before: &Record, observed: &Observed, planned: &mut Plan) {
         if observed.vmms.is_unknown() {
             return;

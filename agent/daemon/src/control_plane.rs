@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_plan::{Assignment, BootTime, Fence, Placed, Stage, Step, accept, fence, step, withdraw};
 use agent_sources::{ApiError, AssignedName, Assignments, Delete, GuestRegistry, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, Transaction};
@@ -260,12 +260,12 @@ impl Placements {
             return Ok(None);
         };
         let metadata = object::metadata(&object::vmi(&row)?);
-        match Owner::of(&metadata.annotations) {
-            Owner::ControlPlane { name } if name == key.control_plane => Ok(Some(Placed {
+        match ObjectSource::of(&metadata.annotations) {
+            ObjectSource::ControlPlane { name } if name == key.control_plane => Ok(Some(Placed {
                 token: token(&metadata),
                 deleting: !metadata.deletion_timestamp.is_empty(),
             })),
-            owner => Err(Refusal::owned(&owner)),
+            source => Err(Refusal::of_another_source(&source)),
         }
     }
 
@@ -304,7 +304,7 @@ impl Placements {
             grace_period_seconds: grace,
             uid: String::new(),
             resource_version: String::new(),
-            by: offer::owner(key),
+            by: offer::source(key),
             propagation: None,
             dry_run: false,
         };

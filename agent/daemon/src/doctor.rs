@@ -22,7 +22,7 @@ pub(crate) enum Output {
 
 /// Looks, and says what was seen. Fails when something was found without which guests cannot run.
 pub(crate) fn run(config: &Config, output: Option<Output>) -> anyhow::Result<ExitCode> {
-    let facts = NodeFacts::collect().context("this node cannot be looked at")?;
+    let facts = NodeFacts::collect().context("this node cannot be inspected")?;
     let mut findings = examine(&Patient {
         vmm_program: config.vmm.program.clone(),
         dhcp_program: find_program(DHCP_PROGRAM),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_domain::{NodeCaps, PathGrant, PathRules, PodPool};
 use agent_host::{
-    DebugPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig,
+    DebugIoPorts, EfiFiles, FirmwareFinder, FirmwareSettings, KnownPaths, LinuxHostConfig,
     NamedAddresses, NodeFacts, RegistryHost, RegistryProxy, RegistrySettings,
 };
 
@@ -125,7 +125,7 @@ pub(crate) fn host_config(config: &Config, known_paths: &KnownPaths) -> LinuxHos
     host.memory_mapped_pci = config.kernel.memory_mapped_pci;
     host.vmm_user_base = config.vmm.user_base;
     host.console_log_bytes = config.console.log_bytes;
-    host.debug_ports = DebugPorts {
+    host.debug_ports = DebugIoPorts {
         boot_timestamp: config.debug.boot_timestamp_port,
         exit: config.debug.exit_port,
     };

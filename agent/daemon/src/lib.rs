@@ -35,9 +35,9 @@ mod node_maintenance;
 mod node_service;
 mod nvram;
 mod object;
+mod object_source;
 mod objects;
 mod orders;
-mod owner;
 mod paths;
 mod pods;
 mod reload;
@@ -106,7 +106,7 @@ enum Command {
     /// What UEFI firmware remembers for VMIs with efi.persistent, also when they are gone
     #[command(subcommand)]
     Nvram(nvram::NvramCommand),
-    /// Look whether the agent's ledger is sound, while no agent has it
+    /// Check whether the agent's ledger is sound, while no agent has it
     #[command(
         name = "check-store",
         after_help = "Every page and row is read. Guests are not affected, whether they run or not. A ledger of an earlier release gets the format of this one, as at the start of the agent; the earlier release refuses it afterwards.\n\nExamples:\n  systemctl stop kvmlet && kvmlet check-store; systemctl start kvmlet\n\nExit codes: 0 it is sound, 1 it is not, or cannot be read"

@@ -257,13 +257,13 @@ pub(crate) fn written(vmi: &Vmi) -> Vec<PathBuf> {
 }
 
 /// Whose the disks of a new VMI are to be, as far as others could name them, too.
-pub(crate) fn judge_claims(
+pub(crate) fn judge_disks(
     transaction: &Transaction<'_>,
     rules: &PathRules,
     (namespace, name): (&str, &str),
     written: &[PathBuf],
 ) -> Result<PathRecords, WriteError> {
-    let mut claimed = PathRecords::new();
+    let mut records = PathRecords::new();
     for path in written {
         let Some(text) = path.to_str() else {
             continue;
@@ -275,13 +275,13 @@ pub(crate) fn judge_claims(
         let is_its_own = before
             .as_ref()
             .is_some_and(|record| record.exclusive && record.namespaces.contains(namespace));
-        let record = rules.claimed(namespace, path, before, transaction.next_version());
+        let record = rules.record_for(namespace, path, before, transaction.next_version());
         let record = record.map_err(|refusal| {
             // Accepted a moment ago, after this one had been judged.
             let message = format!("{text:?} is {}", refusal.message(namespace));
             refused(name, message, refusal.way_out(path, &rules.setting))
         })?;
-        if !is_its_own && transaction.paths_of(namespace)? + claimed.len() >= MAX_DISKS {
+        if !is_its_own && transaction.paths_of(namespace)? + records.len() >= MAX_DISKS {
             let message = format!(
                 "{text:?} would be one of more than {MAX_DISKS} disks of namespace {namespace:?} outside of its \
                  own directories"
@@ -289,18 +289,18 @@ pub(crate) fn judge_claims(
             let way_out = "use its own directories".to_owned();
             return Err(refused(name, message, way_out));
         }
-        claimed.insert(path.clone(), record);
+        records.insert(path.clone(), record);
     }
-    Ok(claimed)
+    Ok(records)
 }
 
 /// Remembers whose the disks of a new VMI are; it counts once the transaction is committed. Who is refused after a change
 /// takes along what others have in the same commit, so all is judged before.
-pub(crate) fn claim(
+pub(crate) fn put_records(
     transaction: &mut Transaction<'_>,
-    claimed: &PathRecords,
+    records: &PathRecords,
 ) -> Result<(), WriteError> {
-    for (path, record) in claimed {
+    for (path, record) in records {
         if let Some(text) = path.to_str() {
             transaction.put_path(text, record)?;
         }

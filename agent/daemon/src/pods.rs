@@ -110,7 +110,7 @@ fn lease(
         }
         return Ok(Ok(kept.address));
     }
-    let taken = look_at_all(transaction, now)?;
+    let taken = check_leases(transaction, now)?;
     let free = free_address(pool, &taken, &format!("{namespace}/{name}"));
     if let Ok(address) = &free {
         let given = PodLease::new(*address);
@@ -120,17 +120,17 @@ fn lease(
 }
 
 /// Takes back what has belonged to no object for a while. The answer: what is taken.
-fn look_at_all(
+fn check_leases(
     transaction: &mut Transaction<'_>,
     now: Timestamp,
 ) -> Result<BTreeSet<std::net::Ipv4Addr>, StoreError> {
     let mut taken = BTreeSet::new();
     for ((namespace, name), lease) in transaction.pod_leases()? {
-        let looked_at = lease.looked_at(has_object(transaction, &namespace, &name)?, now);
-        if looked_at != Some(lease) {
-            transaction.put_pod_lease((&namespace, &name), looked_at.as_ref())?;
+        let checked = lease.checked(has_object(transaction, &namespace, &name)?, now);
+        if checked != Some(lease) {
+            transaction.put_pod_lease((&namespace, &name), checked.as_ref())?;
         }
-        taken.extend(looked_at.map(|lease| lease.address.v4));
+        taken.extend(checked.map(|lease| lease.address.v4));
     }
     Ok(taken)
 }

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use agent_domain::Vmi;
 use agent_host::{NodeFacts, huge_pages};
 use agent_plan::{
-    Capacity, CapacityRules, Claim, CpuGrant, CpuLayout, DedicatedCpus, GuestClaim, NodeInventory,
-    Reservation, Timestamp, Used, misplaced, reservation_of, uids_that_fit, used,
+    Capacity, CapacityRules, CpuGrant, CpuLayout, DedicatedCpus, GuestDemand, NodeInventory,
+    Reservation, ResourceDemand, Timestamp, Used, misplaced, reservation_of, uids_that_fit, used,
 };
 use tracing::warn;
 
@@ -42,7 +42,7 @@ struct CapacityLedger {
     cpus: u32,
     layout: CpuLayout,
     rules: CapacityRules,
-    guests: BTreeMap<String, GuestClaim>,
+    guests: BTreeMap<String, GuestDemand>,
 }
 
 impl Reservations {
@@ -67,10 +67,10 @@ impl Reservations {
         let ledger = self.ledger();
         let has = ledger.has(pools.clone());
         let allocatable = ledger.capacity(pools);
-        let guests: Vec<GuestClaim> = ledger.guests.values().cloned().collect();
+        let guests: Vec<GuestDemand> = ledger.guests.values().cloned().collect();
         drop(ledger);
         let holders = guests.iter().filter(|guest| guest.holds);
-        let dedicated = holders.filter_map(|guest| match &guest.claim.cpus {
+        let dedicated = holders.filter_map(|guest| match &guest.demand.cpus {
             Some(CpuGrant::Dedicated(cpus)) => Some((guest.uid.clone(), cpus.clone())),
             Some(CpuGrant::Shared(_)) | None => None,
         });
@@ -83,34 +83,34 @@ impl Reservations {
     }
 
     /// What a VMI would take by the rules that are in force.
-    pub(crate) fn claim_of(&self, vmi: &Vmi) -> Claim {
-        Claim::of(vmi, self.ledger().rules.cpu_allocation_ratio)
+    pub(crate) fn demand_of(&self, vmi: &Vmi) -> ResourceDemand {
+        ResourceDemand::of(vmi, self.ledger().rules.cpu_allocation_ratio)
     }
 
     /// Notes a VMI that has been there before this agent.
-    pub(crate) fn note(&self, guest: GuestClaim) {
+    pub(crate) fn note(&self, guest: GuestDemand) {
         self.ledger().guests.insert(guest.uid.clone(), guest);
     }
 
-    /// Whether a VMI may take what it claims. When it may, it has it from now on.
-    pub(crate) fn ask(&self, uid: &str, since: Timestamp, claim: Claim) -> Reservation {
+    /// Whether a VMI may take what it needs. When it may, it has it from now on.
+    pub(crate) fn ask(&self, uid: &str, since: Timestamp, demand: ResourceDemand) -> Reservation {
         let pools = (self.pools)();
         let mut ledger = self.ledger();
         let guest = ledger.guests.entry(uid.to_owned()).or_default();
         if !guest.holds {
-            *guest = GuestClaim {
+            *guest = GuestDemand {
                 uid: uid.to_owned(),
                 since,
-                claim,
+                demand,
                 holds: false,
             };
         }
         let reservation = ledger.reservation_of(uid, pools);
-        if let (Some(guest), Reservation::Granted(claim)) =
+        if let (Some(guest), Reservation::Granted(demand)) =
             (ledger.guests.get_mut(uid), &reservation)
         {
             guest.holds = true;
-            guest.claim.clone_from(claim);
+            guest.demand.clone_from(demand);
         }
         reservation
     }
@@ -138,7 +138,7 @@ impl Reservations {
     /// Says who has CPUs that are not set aside: the configuration may have changed while there was no agent.
     pub(crate) fn warn_of_misplaced(&self) {
         let ledger = self.ledger();
-        let guests: Vec<GuestClaim> = ledger.guests.values().cloned().collect();
+        let guests: Vec<GuestDemand> = ledger.guests.values().cloned().collect();
         let capacity = ledger.capacity(Pools::default());
         drop(ledger);
         for found in misplaced(&capacity, &guests) {
@@ -172,7 +172,7 @@ impl CapacityLedger {
     }
 
     fn reservation_of(&self, uid: &str, pools: Pools) -> Reservation {
-        let guests: Vec<GuestClaim> = self.guests.values().cloned().collect();
+        let guests: Vec<GuestDemand> = self.guests.values().cloned().collect();
         reservation_of(&self.capacity(pools), &guests, uid).unwrap_or_default()
     }
 
@@ -182,7 +182,7 @@ impl CapacityLedger {
     }
 
     fn uids_that_fit(&self, pools: Pools) -> Vec<String> {
-        let guests: Vec<GuestClaim> = self.guests.values().cloned().collect();
+        let guests: Vec<GuestDemand> = self.guests.values().cloned().collect();
         if guests.iter().all(|guest| guest.holds) {
             return Vec::new();
         }

@@ -35,7 +35,7 @@ const FILE_SYSTEM: Duration = Duration::from_secs(2);
 
 /// Runs the agent until SIGTERM or SIGINT. Guests stay as they are.
 pub(crate) async fn run(config: Config, level: LevelSwitch) -> anyhow::Result<()> {
-    let facts = NodeFacts::collect().context("this node cannot be looked at")?;
+    let facts = NodeFacts::collect().context("this node cannot be inspected")?;
     let _lock = lock::lock(&config.state_dir)?;
     if let Err(error) = facts::keep_network6(&config) {
         warn!(%error, "the network of guests' IPv6 addresses is not kept");

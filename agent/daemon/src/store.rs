@@ -70,21 +70,21 @@ impl Store {
         self.written(begun, written)
     }
 
-    /// Looks at the ledger as a transaction does, and stores nothing.
-    pub(crate) fn look<T>(
+    /// Reads the ledger in a transaction that stores nothing.
+    pub(crate) fn read_as_transaction<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
-        let looked = tokio::task::block_in_place(|| {
+        let read = tokio::task::block_in_place(|| {
             self.0.ledger.write(|transaction| {
                 let seen = work(transaction);
                 // Whatever was seen, the transaction ends without a change.
-                Err::<Infallible, _>(seen.map_or_else(Looked::Failed, Looked::Saw))
+                Err::<Infallible, _>(seen.map_or_else(ReadOutcome::Failed, ReadOutcome::Read))
             })
         });
-        match looked {
-            Err(Looked::Saw(seen)) => Ok(seen),
-            Err(Looked::Failed(error)) => Err(error),
+        match read {
+            Err(ReadOutcome::Read(seen)) => Ok(seen),
+            Err(ReadOutcome::Failed(error)) => Err(error),
             Ok(never) => match never {},
         }
     }
@@ -200,13 +200,13 @@ fn versioned<T>(
     |transaction| Ok((work(transaction)?, transaction.version()))
 }
 
-/// How a look at the ledger ends.
-enum Looked<T> {
-    Saw(T),
+/// How a read in a transaction ends.
+enum ReadOutcome<T> {
+    Read(T),
     Failed(WriteError),
 }
 
-impl<T> From<StoreError> for Looked<T> {
+impl<T> From<StoreError> for ReadOutcome<T> {
     fn from(error: StoreError) -> Self {
         Self::Failed(error.into())
     }

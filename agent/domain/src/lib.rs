@@ -21,7 +21,7 @@ mod error;
 mod hooked;
 mod instancetype;
 mod name;
-mod owner;
+mod object_source;
 mod paths;
 mod pod;
 mod probe;
@@ -61,7 +61,7 @@ pub use instancetype::{
     later_fields as later_kit_fields, named, upgrade as upgrade_kit,
 };
 pub use name::{MacAddress, Name, Namespace, NetworkName, Uid};
-pub use owner::{Owner, SOURCE_ANNOTATION};
+pub use object_source::{ObjectSource, SOURCE_ANNOTATION};
 pub use paths::{
     EVERY_NAMESPACE, PathGrant, PathRecord, PathRecords, PathRefusal, PathRules, PathUse,
 };

@@ -60,7 +60,7 @@ pub struct PathRecord {
     pub since: u64,
 }
 
-/// Owners of paths, as the ledger has them. A record applies to its path and to everything below it, unless a nearer record is
+/// The namespaces of paths, as the ledger has them. A record applies to its path and to everything below it, unless a nearer record is
 /// there. That of a disk applies to its path alone, and so does one of a configured directory (`paths.disks`, `paths.boot`) or of
 /// a parent of one, because the directories of all namespaces lie below it.
 pub type PathRecords = BTreeMap<PathBuf, PathRecord>;
@@ -91,7 +91,7 @@ pub enum PathRefusal {
     /// It is another namespace's disk. Its name is none of this one's business.
     OwnedByOtherNamespace,
     /// It was there before paths were granted, and stays with other namespaces.
-    LegacyOwner,
+    LegacyNamespaces,
     /// It is shared with other namespaces and can only be read.
     SharedForReading,
 }
@@ -145,7 +145,7 @@ impl PathRules {
             Some(_) if wanted.writes() => Err(PathRefusal::SharedForReading),
             Some(grant) => Ok(beneath(grant, path, wanted)),
             None if record.is_some_and(|record| !record.namespaces.contains(namespace)) => {
-                Err(PathRefusal::LegacyOwner)
+                Err(PathRefusal::LegacyNamespaces)
             }
             None => Err(PathRefusal::NotGranted {
                 allowed: self.allowed(namespace, wanted),
@@ -202,16 +202,16 @@ impl PathRules {
 
     /// All disks that are remembered as one namespace's, in the order in which they became so.
     #[must_use]
-    pub fn claims(&self) -> Vec<(&Path, &PathRecord)> {
+    pub fn exclusive_disks(&self) -> Vec<(&Path, &PathRecord)> {
         let records = self.records.iter();
         let records = records.map(|(path, record)| (path.as_path(), record));
-        let mut claims: Vec<_> = records.filter(|(_, record)| record.exclusive).collect();
-        claims.sort_by_key(|(_, record)| record.since);
-        claims
+        let mut disks: Vec<_> = records.filter(|(_, record)| record.exclusive).collect();
+        disks.sort_by_key(|(_, record)| record.since);
+        disks
     }
 
     /// Whether it has to be remembered that this path is the namespace's disk once its guest writes there, because others may
-    /// reach it, too: by a grant of a directory above, as former owners, or as those in whose directory it lies.
+    /// reach it, too: by a grant of a directory above, as namespaces that had it before, or as those in whose directory it lies.
     ///
     /// A grant of exactly this path to all namespaces shares the disk on purpose: nobody is to have it alone.
     ///
@@ -245,12 +245,12 @@ impl PathRules {
     /// The record of a disk once a VMI of the namespace is accepted with it as a disk to write to. `before` is what was remembered
     /// of exactly this path, `since` a number greater than that of any record.
     ///
-    /// Whom the configuration grants exactly this path takes it over: former owners keep it only if the path is granted to them
+    /// Whom the configuration grants exactly this path takes it over: namespaces that had it before keep it only if the path is granted to them
     /// likewise. What goes before other paths to the same device still does.
     ///
     /// # Errors
     /// [`PathRefusal::OwnedByOtherNamespace`].
-    pub fn claimed(
+    pub fn record_for(
         &self,
         namespace: &str,
         path: &Path,
@@ -373,7 +373,7 @@ impl PathRefusal {
             Self::OwnedByOtherNamespace => {
                 format!("the disk of another namespace, and not granted to namespace {namespace:?}")
             }
-            Self::LegacyOwner => format!(
+            Self::LegacyNamespaces => format!(
                 "of a release that did not ask for grants, stays with the namespaces that had it, and is not granted \
                  to namespace {namespace:?}"
             ),
@@ -404,7 +404,7 @@ impl PathRefusal {
                 "use another disk, or have the node's operator grant exactly {:?} by {setting}",
                 path.display().to_string()
             ),
-            Self::LegacyOwner => format!("grant the path by {setting}"),
+            Self::LegacyNamespaces => format!("grant the path by {setting}"),
             Self::SharedForReading => {
                 format!("make the disk readonly, or grant the path to the namespace by {setting}")
             }

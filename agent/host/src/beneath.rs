@@ -218,8 +218,8 @@ impl AllowedPaths {
     }
 
     /// All disks that are remembered as one namespace's, the oldest first.
-    pub(crate) fn claims(&self) -> Vec<(&Path, &PathRecord)> {
-        self.rules.claims()
+    pub(crate) fn exclusive_disks(&self) -> Vec<(&Path, &PathRecord)> {
+        self.rules.exclusive_disks()
     }
 
     /// Disks of other namespaces that go before this path, should it lead to the same device.

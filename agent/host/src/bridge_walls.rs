@@ -4,13 +4,13 @@
 //! Once it is known which IP addresses are its own it sends from those alone: see [`addresses`].
 
 mod addresses;
-mod card;
+mod nic;
 
 use std::io;
 
 use agent_plan::JudgedAddresses;
 
-pub(crate) use self::card::{Card, read, write};
+pub(crate) use self::nic::{Nic, read, write};
 use crate::netfilter::{
     Batch, Chain, ChainKind, Comparison, Difference, Family, Field, Hook, Netfilter, Part,
     Restored, Rule, Set, Table, Value, Verdict,
@@ -28,7 +28,7 @@ const RULES: &str = "kvmlet networks 2";
 
 /// Taps, and taps with the hardware addresses that they may send from.
 const TAPS: &str = "taps";
-const CARDS: &str = "cards";
+const NICS: &str = "cards";
 
 /// What comes by one of the taps, and of that what is a fragment of IPv6.
 const FROM_GUEST: &str = "from-guest";
@@ -57,18 +57,18 @@ const ECHO_REPLY: u8 = 129;
 const ROUTER_ADVERTISEMENT: u8 = 134;
 const REDIRECT: u8 = 137;
 
-/// Makes the table what it is to be, with the cards of all guests that run. Without any, a table that is not there is not made. The
+/// Makes the table what it is to be, with the NICs of all guests that run. Without any, a table that is not there is not made. The
 /// answer says in words what was not as it is wanted.
-pub(crate) fn restore(cards: &[Card]) -> io::Result<Option<Restored>> {
+pub(crate) fn restore(nics: &[Nic]) -> io::Result<Option<Restored>> {
     let netfilter = Netfilter::open()?;
-    let table = table(cards);
+    let table = table(nics);
     let mut batch = Batch::default();
     let difference = table.restore(&netfilter, &mut batch)?;
-    if difference == Difference::Missing && cards.is_empty() {
+    if difference == Difference::Missing && nics.is_empty() {
         return Ok(None);
     }
     if !difference.is_whole() {
-        let runs = |tap: &str| cards.iter().any(|card| card.tap == tap);
+        let runs = |tap: &str| nics.iter().any(|nic| nic.tap == tap);
         addresses::remove(&netfilter, (&mut batch, TABLE), |tap| !runs(tap))?;
     }
     netfilter.commit(batch)?;
@@ -76,23 +76,23 @@ pub(crate) fn restore(cards: &[Card]) -> io::Result<Option<Restored>> {
 }
 
 /// Has the rules see frames to groups of links, too.
-pub(crate) async fn show_all_frames(cards: &[Card]) -> io::Result<()> {
-    taps::show_all_frames_of(cards.iter().map(|card| card.tap.as_str())).await
+pub(crate) async fn show_all_frames(nics: &[Nic]) -> io::Result<()> {
+    taps::show_all_frames_of(nics.iter().map(|nic| nic.tap.as_str())).await
 }
 
-/// Has cards be judged, or not any more.
-pub(crate) fn change(cards: &[Card], is_there: bool) -> io::Result<()> {
+/// Has NICs be judged, or not any more.
+pub(crate) fn change(nics: &[Nic], is_there: bool) -> io::Result<()> {
     let netfilter = Netfilter::open()?;
     let mut batch = Batch::default();
     if is_there {
-        for set in sets(cards).into_iter().chain(addresses::sets(cards)) {
+        for set in sets(nics).into_iter().chain(addresses::sets(nics)) {
             batch.add_elements((Family::Bridge, TABLE), set.name, &set.elements);
         }
     } else {
-        for set in sets(cards) {
+        for set in sets(nics) {
             batch.delete_elements((Family::Bridge, TABLE), set.name, &set.elements);
         }
-        let is_of_them = |tap: &str| cards.iter().any(|card| card.tap == tap);
+        let is_of_them = |tap: &str| nics.iter().any(|nic| nic.tap == tap);
         addresses::remove(&netfilter, (&mut batch, TABLE), is_of_them)?;
     }
     netfilter.commit(batch)
@@ -103,31 +103,31 @@ pub(crate) fn judged_at(tap: &str) -> io::Result<JudgedAddresses> {
     addresses::judged(&Netfilter::open()?, (Family::Bridge, TABLE), tap)
 }
 
-fn sets(cards: &[Card]) -> [Set; 3] {
-    let tap = |card: &Card| Value::InterfaceName(card.tap.clone());
+fn sets(nics: &[Nic]) -> [Set; 3] {
+    let tap = |nic: &Nic| Value::InterfaceName(nic.tap.clone());
     [
         Set {
             name: TAPS,
             fields: vec![Field::InterfaceName],
-            elements: cards.iter().map(|card| vec![tap(card)]).collect(),
+            elements: nics.iter().map(|nic| vec![tap(nic)]).collect(),
             counts: false,
             learns: false,
         },
         Set {
-            name: CARDS,
+            name: NICS,
             fields: vec![Field::InterfaceName, Field::Mac],
-            elements: cards
+            elements: nics
                 .iter()
-                .map(|card| vec![tap(card), Value::Mac(card.mac)])
+                .map(|nic| vec![tap(nic), Value::Mac(nic.mac)])
                 .collect(),
             counts: false,
             learns: false,
         },
-        refused(cards.iter().map(|card| card.tap.as_str())),
+        refused(nics.iter().map(|nic| nic.tap.as_str())),
     ]
 }
 
-fn table(cards: &[Card]) -> Table {
+fn table(nics: &[Nic]) -> Table {
     let chain = |name, base, rules| Chain { name, base, rules };
     let prerouting = base(ChainKind::Filter, Hook::Prerouting, BRIDGE_FILTER, false);
     let from_taps = Rule::new()
@@ -138,9 +138,9 @@ fn table(cards: &[Card]) -> Table {
         family: Family::Bridge,
         name: TABLE,
         comment: RULES.to_owned(),
-        sets: sets(cards)
+        sets: sets(nics)
             .into_iter()
-            .chain(addresses::sets(cards))
+            .chain(addresses::sets(nics))
             .collect(),
         chains: vec![
             refuse(),
@@ -150,7 +150,7 @@ fn table(cards: &[Card]) -> Table {
             chain(
                 "postrouting",
                 Some(postrouting),
-                addresses::learned(CARDS).into(),
+                addresses::learned(NICS).into(),
             ),
         ],
     }
@@ -184,12 +184,12 @@ fn from_guest() -> Vec<Rule> {
         of_type(IPV6)
             .network(NEXT_HEADER, Is, &[FRAGMENT])
             .verdict(Verdict::Jump(FRAGMENTS.to_owned())),
-        // What ARP says of the sender's card counts as much as the frame's own header, from which bridges learn.
+        // What ARP says of the sender's NIC counts as much as the frame's own header, from which bridges learn.
         of_type(ARP)
-            .input_and(CARDS, true, &[(Part::Network, 8, 6)])
+            .input_and(NICS, true, &[(Part::Network, 8, 6)])
             .refuse(),
         Rule::new()
-            .input_and(CARDS, false, &[(Part::Link, 6, 6)])
+            .input_and(NICS, false, &[(Part::Link, 6, 6)])
             .accept(),
         Rule::new().refuse(),
     ]);
@@ -205,7 +205,7 @@ fn fragments() -> Vec<Rule> {
     let is_later = Rule::new().network_has_bits(FRAGMENT_OFFSET, &[0xff, 0xf8]);
     let mut rules = vec![
         is_later
-            .input_and(CARDS, false, &[(Part::Link, 6, 6)])
+            .input_and(NICS, false, &[(Part::Link, 6, 6)])
             .accept(),
     ];
     rules.extend(hiding.map(|protocol| is_first_of(protocol).refuse()));

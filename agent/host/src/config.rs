@@ -10,7 +10,7 @@ use agent_domain::{PathRecord, PathRecords, PathRules};
 
 use crate::firmware::FirmwareSettings;
 use crate::free_space::ImageStoreLimits;
-use crate::machine_config::DebugPorts;
+use crate::machine_config::DebugIoPorts;
 use crate::pod::PodNetworkConfig;
 use crate::programs::{DHCP_PROGRAM, find_program};
 use crate::registry::RegistrySettings;
@@ -107,7 +107,7 @@ pub struct LinuxHostConfig {
     /// Setting `console.log_bytes`: largest log of one guest's console.
     pub console_log_bytes: u64,
     /// Which debug ports every guest gets; for tests and benchmarks.
-    pub debug_ports: DebugPorts,
+    pub debug_ports: DebugIoPorts,
 }
 
 impl LinuxHostConfig {
@@ -136,7 +136,7 @@ impl LinuxHostConfig {
             vmm_user_base: 0x6b76_0000,
             launch_limit: Duration::from_secs(15),
             console_log_bytes: 1 << 20,
-            debug_ports: DebugPorts::default(),
+            debug_ports: DebugIoPorts::default(),
         }
     }
 }

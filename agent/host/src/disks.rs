@@ -1,11 +1,11 @@
 //! Disks of a VMI: raw images of the user's, and sparse ones that live as long as the VMI.
 //!
-//! A disk has one owner at a time, or several that all read it or call it `shareable`. The owner's token is a lock on the open file description
-//! (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
-//! whatever becomes of the agent. Block devices are claimed besides: see [`device`].
+//! A disk is locked by one VMM at a time, or by several that all read it or call it `shareable`. The lock is on the open file
+//! description (flock(2)) that the VMM gets: it is held exactly as long as some process has that descriptor,
+//! whatever becomes of the agent. Block devices are also opened with `O_EXCL`: see [`device`].
 
-mod claims;
 mod device;
+mod other_namespaces;
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -155,11 +155,11 @@ impl DiskOpener {
             DiskSource::Container(_) => return self.open_container(disk, base),
         };
         let found = Found { disk, path: &path };
-        let device = Device::of(&file).map_err(|error| found.failed("looked at", error))?;
+        let device = Device::of(&file).map_err(|error| found.failed("inspected", error))?;
         // Only for devices: a file may be on a file system that does not answer, and others would wait for their turn.
         let _turn = device.is_some().then(device::turn);
         let file = match device {
-            Some(device) => found.claim(device, &file)?,
+            Some(device) => found.open_device(device, &file)?,
             None => file,
         };
         let (file, cache) = with_cache(disk, file).map_err(|error| DiskError::NoCacheMode {
@@ -266,13 +266,13 @@ impl DiskOpener {
         };
         let file = opened.map_err(|source| not_opened(disk, source))?;
         let device_is_of_another = || match Device::of(&file)? {
-            Some(device) => claims::device_is_of_another(device, &self.allowed, path),
+            Some(device) => other_namespaces::device_is_of_another(device, &self.allowed, path),
             None => Ok(false),
         };
         match device_is_of_another() {
             Ok(false) => Ok(file),
             Ok(true) => Err(not_opened(disk, self.allowed.of_another(path))),
-            Err(error) => Err(io_error(disk, path, "looked at", error)),
+            Err(error) => Err(io_error(disk, path, "inspected", error)),
         }
     }
 
@@ -307,7 +307,7 @@ fn not_opened(disk: &Disk, source: BeneathError) -> DiskError {
     }
 }
 
-/// A disk that was found and has no owner yet.
+/// A disk that was found and is not locked yet.
 struct Found<'a> {
     disk: &'a Disk,
     path: &'a Path,
@@ -319,13 +319,13 @@ impl Found<'_> {
         self.disk.read_only || self.disk.options.shareable
     }
 
-    /// Opens a block device, on which `named` is open, as its only owner, or as one of those that share it.
-    fn claim(&self, device: Device, named: &File) -> Result<File, DiskError> {
+    /// Opens a block device, on which `named` is open, with `O_EXCL`, or as one of those that share it.
+    fn open_device(&self, device: Device, named: &File) -> Result<File, DiskError> {
         let mut options = fs::OpenOptions::new();
         options.read(true).write(!self.disk.read_only);
         let opened = if self.is_shared() {
             device
-                .ensure_unclaimed(named)
+                .ensure_no_exclusive_open(named)
                 .and_then(|()| device.open(&options, named))
         } else {
             options.custom_flags(libc::O_EXCL);
@@ -343,7 +343,7 @@ impl Found<'_> {
                     device: mount.device,
                     at: mount.at,
                 },
-                Err(error) => self.failed("looked at", error),
+                Err(error) => self.failed("inspected", error),
             }
         })
     }
@@ -360,8 +360,8 @@ impl Found<'_> {
         })
     }
 
-    /// A single owner looks for those that share what its device is a part of, or a part of it: they have claimed
-    /// nothing.
+    /// One that does not share its device looks for those that share the whole disk of it, or a partition of it: they have
+    /// not opened it with `O_EXCL`.
     fn ensure_not_shared_beside(&self, device: Device) -> Result<(), DiskError> {
         if self.is_shared() {
             return Ok(());
@@ -369,7 +369,7 @@ impl Found<'_> {
         match device.has_shared_relatives() {
             Ok(false) => Ok(()),
             Ok(true) => Err(self.in_use()),
-            Err(error) => Err(self.failed("looked at", error)),
+            Err(error) => Err(self.failed("inspected", error)),
         }
     }
 

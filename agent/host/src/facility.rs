@@ -22,16 +22,16 @@ use crate::logs::{LogReader, LogsError, Printed, Run};
 use crate::usage::Usage;
 use crate::work::WorkSeen;
 
-/// Notified whenever something may have changed for one VMI. The actor that owns it looks again; what
-/// changed is not passed on, because a wake-up may be lost or doubled and looking tells all.
+/// Notified whenever something may have changed for one VMI. The actor of the VMI observes again; what
+/// changed is not passed on, because a wake-up may be lost or doubled and an observation finds all.
 pub type Wake = Arc<Notify>;
 
 /// Input of an observation.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct ObserveInput<'a> {
     /// What is remembered. `record.id.uid` names everything that belongs to the VMI on the host.
     pub record: &'a Record,
-    /// When the look is taken.
+    /// When the observation is made.
     pub now: Timestamp,
 }
 
@@ -63,12 +63,12 @@ pub trait ImageStore: Send + Sync + 'static {
     fn image_usage(&self) -> impl Future<Output = io::Result<StoreUsage>> + Send;
 }
 
-/// What a plan can do to a host, for one VMI at a time. Calls for different uids overlap. Of one uid there may be looks
+/// What a plan can do to a host, for one VMI at a time. Calls for different uids overlap. Of one uid there may be observations
 /// while an action is carried out that is an operation ([`Action::work`]), and no other action.
 pub trait Host: ImageStore {
-    /// Looks, changing nothing. What is not known within a second or so is `Unknown`. Processes
-    /// are looked at before exit records (see [`Observed`]).
-    fn observe(&self, look: Look<'_>) -> impl Future<Output = Observed> + Send;
+    /// Observes, changing nothing. What is not known within a second or so is `Unknown`. Processes
+    /// are read before exit records (see [`Observed`]).
+    fn observe(&self, input: ObserveInput<'_>) -> impl Future<Output = Observed> + Send;
 
     /// Carries out one action. Carrying out an action again is success. An action of an incarnation
     /// older than one already seen for this uid is refused with [`agent_plan::FailureClass::Retry`] and the reason
@@ -87,7 +87,7 @@ pub trait Host: ImageStore {
     fn work(&self, uid: &str) -> WorkSeen;
 
     /// From now on, while the record's present VMM lives, `wake` is notified when its machine changes
-    /// state and when its process ends. Idempotent for a uid and incarnation. Called after a look
+    /// state and when its process ends. Idempotent for a uid and incarnation. Called after an observation
     /// that found a VMM.
     fn watch(&self, record: &Record, wake: Wake);
 

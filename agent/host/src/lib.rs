@@ -64,8 +64,8 @@ pub use dialer::Dialer;
 pub use doctor::{Finding, Health, Patient, examine};
 pub use ends::longest_wait_for_turns;
 pub use facility::{
-    ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore, Look,
-    ReachError, Reached, ReachedPhase, VerbError, Wake,
+    ConsoleError, ConsoleRequest, ConsoleStream, GuestLink, GuestPort, Host, ImageStore,
+    ObserveInput, ReachError, Reached, ReachedPhase, VerbError, Wake,
 };
 pub use firmware::{
     EfiFiles, FirmwareFinder, FirmwareSettings, KeptVariables, RemoveError, kept_variables,
@@ -78,7 +78,7 @@ pub use hook_program::{HookPoint, HookProgramError, hook_programs, run_hook_prog
 pub use image_defaults::ImageDefaults;
 pub use linux::{LinuxHost, StartHostError};
 pub use logs::{LogReader, LogsError, Piece, Printed, Run};
-pub use machine_config::DebugPorts;
+pub use machine_config::DebugIoPorts;
 pub use netfilter::Restored;
 pub use node::{KvmFacts, NodeFacts, SystemFacts, huge_pages};
 pub use oom_score::offer_first;
@@ -86,7 +86,7 @@ pub use pod::{Egress, PodNetworkConfig};
 pub use programs::{DHCP_PROGRAM, find_program};
 pub use registry::{EVERY_REGISTRY, RegistryHost, RegistryProxy, RegistrySettings};
 pub use usage::{
-    CardUsage, DhcpUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, ProcessUsage,
+    DhcpUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, NicUsage, ProcessUsage,
     RefusedUsage, RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 pub use users::USER_BASES;

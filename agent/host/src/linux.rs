@@ -8,7 +8,7 @@ mod guest;
 mod guest_address;
 mod images;
 mod logs;
-mod look;
+mod observe;
 mod pod;
 mod probe;
 mod release;
@@ -36,8 +36,8 @@ use crate::container_disks::{ContainerDisks, Importer, MakingTurns};
 use crate::dialer::Dialer;
 use crate::ends::EndTurns;
 use crate::facility::{
-    ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, Look, ReachError, Reached,
-    ReachedPhase, VerbError, Wake,
+    ConsoleError, ConsoleRequest, ConsoleStream, GuestPort, Host, ObserveInput, ReachError,
+    Reached, ReachedPhase, VerbError, Wake,
 };
 use crate::firmware::FirmwareFinder;
 use crate::guest_agent::{GuestCredentials, GuestInfo};
@@ -302,8 +302,8 @@ fn users_in_use(layout: &Layout, base: u32) -> io::Result<VmmUsers> {
 }
 
 impl Host for LinuxHost {
-    async fn observe(&self, look: Look<'_>) -> Observed {
-        self.look(look).await
+    async fn observe(&self, input: ObserveInput<'_>) -> Observed {
+        self.observe_vmi(input).await
     }
 
     async fn execute(

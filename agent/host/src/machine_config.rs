@@ -22,7 +22,7 @@ pub(crate) use opened::{Opened, OpenedBoot, OpenedDisk, OpenedTap, OpenedVsock};
 
 /// I/O ports that only tests and benchmarks want.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DebugPorts {
+pub struct DebugIoPorts {
     /// The first write to port 0x0d02 is timed.
     pub boot_timestamp: bool,
     /// A write to port 0x0d04 ends the guest.
@@ -34,7 +34,7 @@ pub struct DebugPorts {
 pub(crate) struct MachinePolicy {
     pub(crate) console_log_bytes: u64,
     pub(crate) memory_mapped_pci: bool,
-    pub(crate) debug_ports: DebugPorts,
+    pub(crate) debug_ports: DebugIoPorts,
 }
 
 /// What distinguishes this start of a guest from others.

@@ -1,6 +1,6 @@
 //! Which hardware address has an IP address on a bridge, by the neighbour tables and routes of the node's kernel.
 //!
-//! A guest may claim any address: that of the node, of another guest, of a machine behind a router. What is sent to an
+//! A guest may send from any address: that of the node, of another guest, of a machine behind a router. What is sent to an
 //! address of a bridge reaches the guest and nobody else if the kernel sends it there directly, to the guest's own
 //! hardware address. Both can be asked of the kernel beforehand, and the guest has no say in either: should it answer
 //! for somebody else's address with its own hardware address, it is the guest all the same who is reached.
@@ -21,8 +21,8 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::task::AbortHandle;
 
 /// Interval and number of polls for the answer of a neighbour: in this time the kernel asks twice.
-const LOOK: Duration = Duration::from_millis(50);
-const LOOKS: u32 = 30;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLLS: u32 = 30;
 
 /// Addresses of one guest that are looked at: it may have been seen with as many as it likes.
 const MAX_SEEN: usize = 8;
@@ -146,14 +146,14 @@ impl Bridge {
 
     /// The hardware address that an address has; the kernel asks who has it where it does not know.
     async fn resolve(&self, address: IpAddr) -> io::Result<Option<Vec<u8>>> {
-        for look in 0..LOOKS {
+        for poll in 0..POLLS {
             if let Some(found) = self.neighbour(address).await? {
                 return Ok(Some(found));
             }
-            if look == 0 {
+            if poll == 0 {
                 self.ask_for(address).await?;
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(None)
     }

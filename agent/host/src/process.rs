@@ -107,7 +107,7 @@ fn parse_innermost_pid(status: &str) -> Option<u32> {
 /// first process of a container, and takes its status so that nothing of it is left. Its own parent has
 /// ended.
 pub(crate) async fn reap(process: &OwnedFd) -> io::Result<()> {
-    // Before the first look: no end is missed.
+    // Before the first observation: no end is missed.
     let mut ends = signal(SignalKind::child())?;
     loop {
         match waitid(

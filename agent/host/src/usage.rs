@@ -72,7 +72,7 @@ pub struct MachineUsage {
     /// In the order of the spec; none from a VMM that does not count yet.
     pub disks: Vec<DiskUsage>,
     /// In the order of the spec; none from a VMM that does not count yet.
-    pub cards: Vec<CardUsage>,
+    pub nics: Vec<NicUsage>,
     /// Memory that the guest does without.
     pub balloon_bytes: Option<u64>,
     /// What the guest says of its memory.
@@ -94,10 +94,10 @@ pub struct DiskUsage {
     pub host_errors: u64,
 }
 
-/// A network card of a guest, as its VMM sees it. Nothing is counted of frames that the kernel moves by
+/// A NIC of a guest, as its VMM sees it. Nothing is counted of frames that the kernel moves by
 /// vhost-net.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CardUsage {
+pub struct NicUsage {
     /// Its interface's name in the spec.
     pub name: String,
     /// Frames for the guest that were lost on the way from the tap.

@@ -37,7 +37,7 @@ impl VmmUsers {
 
     /// The user of a VMI: the one that follows from its uid, or the next that is free.
     pub(crate) fn assign(&mut self, uid: &PathUid) -> u32 {
-        if let Some((user, _)) = self.taken.iter().find(|(_, owner)| *owner == uid) {
+        if let Some((user, _)) = self.taken.iter().find(|(_, holder)| *holder == uid) {
             return *user;
         }
         let digest = Sha256::digest(uid.as_str().as_bytes());
@@ -56,7 +56,7 @@ impl VmmUsers {
 
     /// The VMI needs its user no more.
     pub(crate) fn release(&mut self, uid: &PathUid) {
-        self.taken.retain(|_, owner| owner != uid);
+        self.taken.retain(|_, holder| holder != uid);
     }
 }
 

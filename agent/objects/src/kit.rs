@@ -144,7 +144,7 @@ fn is_copy_of(revision: &Object, noted: &InstancetypeStatusRef, named: &Named) -
 }
 
 /// What a revision keeps, for a machine that needs one of this sort. It is outdated if the machine noted it by itself as
-/// the copy of what it names: one that its owner asks for stays as it is.
+/// the copy of what it names: one that its user asks for stays as it is.
 fn copy_in(revision: &Object, sort: Sort, noted_for: Option<&Named>) -> KitPart {
     let data = revision.content.get("data").unwrap_or(&Value::Null);
     let mut object = match upgrade_kit(data) {

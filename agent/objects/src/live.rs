@@ -56,7 +56,7 @@ fn set_state(interface: &mut Value, state: &str) {
 }
 
 /// The interfaces of a VMI's spec with the states that those of the same names have in a template; `None` when that
-/// changes nothing. One that the guest did not get stays absent. One that becomes absent is set down: the card goes with
+/// changes nothing. One that the guest did not get stays absent. One that becomes absent is set down: the NIC goes with
 /// the next start.
 #[must_use]
 pub fn links_of_template(spec: &Value, template: &Value) -> Option<Value> {

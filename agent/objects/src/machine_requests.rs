@@ -274,7 +274,7 @@ fn requests(machine: &Object, wanted: &[StateChange]) -> MachineChange {
     }
 }
 
-/// The change of the strategy, in the field that the owner used.
+/// The change of the strategy, in the field that the user set.
 #[must_use]
 pub fn with_strategy(spec: &VirtualMachineSpec, strategy: RunStrategy) -> MachineChange {
     let spec = if spec.run_strategy.is_some() {

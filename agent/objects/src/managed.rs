@@ -114,7 +114,7 @@ struct Fields<'o> {
 
 impl<'o> Fields<'o> {
     fn of(object: &'o Object) -> Self {
-        // Field by field: a new field of metadata does not compile before it is decided here whether it has owners.
+        // Field by field: a new field of metadata does not compile before it is decided here whether it has field managers.
         let ObjectMeta {
             generate_name,
             labels,
@@ -344,8 +344,8 @@ mod tests {
             )]
         );
         let fourth = write(Some(&second), map(json!({"a": "3", "b": "2"})), "");
-        let owners: Vec<String> = sets(&fourth).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(owners, ["alice", "bob"], "alice still owns the label");
+        let managers: Vec<String> = sets(&fourth).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(managers, ["alice", "bob"], "alice still owns the label");
     }
 
     #[test]

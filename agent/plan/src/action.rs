@@ -49,12 +49,12 @@ pub enum Action {
         /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
     },
-    /// The link of a network card is set up or down.
+    /// The link of a NIC is set up or down.
     SetLink {
         /// Incarnation of the VMM that is meant; an older one than the host knows is refused.
         incarnation: u64,
-        /// PCI address of the network card.
-        card: PciAddress,
+        /// PCI address of the NIC.
+        nic: PciAddress,
         /// Link state that the guest is to see.
         up: bool,
     },
@@ -127,7 +127,7 @@ impl Action {
 /// user (`hostDisk` images) and what many VMIs share (cached kernels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holding {
-    /// Tap devices of its network cards.
+    /// Tap devices of its NICs.
     Taps,
     /// The cgroup or transient unit, and the VMM's root directory.
     Sandbox,

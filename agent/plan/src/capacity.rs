@@ -11,28 +11,28 @@ mod taken;
 use self::shortage::shortage;
 use self::taken::Taken;
 use crate::cpus::CpuSet;
-use crate::reservation::{Claim, Reservation};
-pub use figures::{Capacity, CapacityRules, GuestClaim, NodeInventory, Used};
+use crate::reservation::{Reservation, ResourceDemand};
+pub use figures::{Capacity, CapacityRules, GuestDemand, NodeInventory, Used};
 
 /// Whether the guest with `uid` gets a reservation beside all others; `None` when it is not among them.
 #[must_use]
 pub fn reservation_of(
     capacity: &Capacity,
-    guests: &[GuestClaim],
+    guests: &[GuestDemand],
     uid: &str,
 ) -> Option<Reservation> {
     let asking = guests.iter().find(|guest| guest.uid == uid)?;
     if asking.holds {
-        return Some(Reservation::Granted(asking.claim.clone()));
+        return Some(Reservation::Granted(asking.demand.clone()));
     }
     let mut found = None;
     walk(capacity, guests, |guest, taken, granted| {
         if guest.uid == uid {
             found = Some(granted.map_or_else(
                 || Reservation::Waits {
-                    why: shortage(capacity, taken, &guest.claim),
+                    why: shortage(capacity, taken, &guest.demand),
                 },
-                |claim| Reservation::Granted(claim.clone()),
+                |demand| Reservation::Granted(demand.clone()),
             ));
         }
     });
@@ -41,7 +41,7 @@ pub fn reservation_of(
 
 /// Uids of those that wait and would get a reservation now, the oldest first.
 #[must_use]
-pub fn uids_that_fit<'a>(capacity: &Capacity, guests: &'a [GuestClaim]) -> Vec<&'a str> {
+pub fn uids_that_fit<'a>(capacity: &Capacity, guests: &'a [GuestDemand]) -> Vec<&'a str> {
     let mut all = Vec::new();
     walk(capacity, guests, |guest, _, granted| {
         if granted.is_some() {
@@ -54,27 +54,27 @@ pub fn uids_that_fit<'a>(capacity: &Capacity, guests: &'a [GuestClaim]) -> Vec<&
 /// Goes through those that wait, the oldest first, with what is taken by then and what they get.
 fn walk<'a>(
     capacity: &Capacity,
-    guests: &'a [GuestClaim],
-    mut visit: impl FnMut(&'a GuestClaim, &Taken, Option<&Claim>),
+    guests: &'a [GuestDemand],
+    mut visit: impl FnMut(&'a GuestDemand, &Taken, Option<&ResourceDemand>),
 ) {
     let mut taken = Taken::by_holders(capacity, guests);
-    let mut waiting: Vec<&GuestClaim> = guests.iter().filter(|guest| !guest.holds).collect();
+    let mut waiting: Vec<&GuestDemand> = guests.iter().filter(|guest| !guest.holds).collect();
     waiting.sort_by(|one, other| one.by_age(other));
     for guest in waiting {
-        let granted = taken.grant(capacity, &guest.claim);
+        let granted = taken.grant(capacity, &guest.demand);
         visit(guest, &taken, granted.as_ref());
-        if let Some(claim) = granted {
-            taken.add(capacity, &claim);
+        if let Some(demand) = granted {
+            taken.add(capacity, &demand);
         }
     }
 }
 
 /// Sums up all reservations.
 #[must_use]
-pub fn used(guests: &[GuestClaim]) -> Used {
+pub fn used(guests: &[GuestDemand]) -> Used {
     let mut used = Used::default();
     for guest in guests.iter().filter(|guest| guest.holds) {
-        used.add(&guest.claim);
+        used.add(&guest.demand);
     }
     used
 }
@@ -90,11 +90,11 @@ pub struct Misplaced {
 
 /// Guests with CPUs of their own that the node, or its configuration, does not set aside.
 #[must_use]
-pub fn misplaced(capacity: &Capacity, guests: &[GuestClaim]) -> Vec<Misplaced> {
+pub fn misplaced(capacity: &Capacity, guests: &[GuestDemand]) -> Vec<Misplaced> {
     let holders = guests.iter().filter(|guest| guest.holds);
     let found = holders.map(|guest| Misplaced {
         uid: guest.uid.clone(),
-        cpus: guest.claim.own_cpus().without(&capacity.dedicated),
+        cpus: guest.demand.own_cpus().without(&capacity.dedicated),
     });
     found.filter(|found| !found.cpus.is_empty()).collect()
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// Addresses that the node's kernel has seen a guest with, by the name of its interface on a network of the configuration. Whoever
-/// has the guest's hardware address may claim any: they are shown to people, and nothing is decided by them.
+/// has the guest's hardware address may send from any: they are shown to people, and nothing is decided by them.
 pub type SeenAddresses = BTreeMap<String, Vec<IpAddr>>;
 
 /// Of which families the node's rules judge by which addresses a guest sends on a network of the configuration.

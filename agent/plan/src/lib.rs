@@ -10,7 +10,7 @@
 //! * `Unknown` is not `Absent`. Nothing is destroyed, and no guest is declared dead, for want of an
 //!   answer.
 //! * A guest that may have run under a uid never runs a second time under that uid.
-//! * Intents are recorded before they are carried out, so that a crash in between costs one look.
+//! * Intents are recorded before they are carried out, so that a crash in between costs one observation.
 
 #![forbid(unsafe_code)]
 
@@ -47,8 +47,8 @@ pub use assignment::{
     Assignment, Fence, Offer, Placed, Stage, Step, accept, fence, step, withdraw,
 };
 pub use capacity::{
-    Capacity, CapacityRules, GuestClaim, Misplaced, NodeInventory, Used, misplaced, reservation_of,
-    uids_that_fit, used,
+    Capacity, CapacityRules, GuestDemand, Misplaced, NodeInventory, Used, misplaced,
+    reservation_of, uids_that_fit, used,
 };
 pub use clock::{ClockMark, NotedDeletion};
 pub use condition::{Condition, ConditionStatus, EventKind, PlanEvent};
@@ -67,8 +67,8 @@ pub use maintenance::{
     Closed, DrainOrder, EvictionStep, EvictionStrategy, GuestToDrain, Maintenance, evictions,
 };
 pub use observation::{
-    DurableStore, Enforcement, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
-    Observation, Observed, PauseObserved, StandsStill, VmmObserved,
+    DurableStore, Enforcement, ExitObserved, ExitReason, MachineObserved, MachineState,
+    Observation, Observed, PauseObserved, StandsStill, SyncFailure, VmmObserved,
 };
 pub use operation::{OperationObserved, OperationState, Progress, ReportedOperation, Work};
 pub use orders::request::{Order, OrderError, order, order_stop};
@@ -89,6 +89,6 @@ pub mod overhead {
     pub use crate::reservation::{BITMAP_BYTES, DISK_BYTES, PAIR_BYTES, VSOCK_BYTES};
 }
 
-pub use reservation::{Claim, CpuGrant, HugepageClaim, Reservation, overhead_bytes};
+pub use reservation::{CpuGrant, HugepageDemand, Reservation, ResourceDemand, overhead_bytes};
 pub use time::{Millis, Timestamp};
 pub use wanted::{AdmittedCondition, Deletion, Wanted};

@@ -91,7 +91,7 @@ impl Closed {
 /// What a drain does with a guest (KubeVirt's `evictionStrategy`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionStrategy {
-    /// Shuts it down; its owner starts it elsewhere.
+    /// Shuts it down; its creator starts it elsewhere.
     #[default]
     None,
     /// Would migrate it, which this release cannot: it is in the way.
@@ -205,7 +205,7 @@ fn eviction_step(order: &DrainOrder, to_drain: &GuestToDrain<'_>) -> Option<Evic
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BootId, Claim, Launch, Order, VmiId, order};
+    use crate::{BootId, Launch, Order, ResourceDemand, VmiId, order};
 
     fn record(launched: bool) -> Record {
         let id = VmiId {
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(steps(&one, &all), [Stop, Ending, Wait].map(Some));
         // One that has ended counts until nothing of it is left.
         let mut ended = ordered.clone();
-        ended.allocations.reservation = Some(Claim::default());
+        ended.allocations.reservation = Some(ResourceDemand::default());
         ended.report.end = Some(crate::End {
             phase: crate::Phase::Succeeded,
             reason: String::new(),

@@ -45,7 +45,7 @@ impl<T> Observation<T> {
     }
 }
 
-/// Everything that was seen of one VMI in one look.
+/// Everything that was observed of one VMI at one time.
 ///
 /// The order of looking matters: processes first, then exit records. A VMM that ends in between has
 /// then left its record; the other way round it would look as if it had vanished without one.
@@ -99,14 +99,14 @@ pub struct MachineObserved {
     /// Why it is paused, if it is.
     pub pause: Option<PauseObserved>,
     /// Disks that the host failed to sync, and the firmware's variable store if it did.
-    pub failed_syncs: Vec<FailedSync>,
-    /// Network cards whose link is down. `None` from a VMM that does not report it, and before its machine is built.
+    pub sync_failures: Vec<SyncFailure>,
+    /// NICs whose link is down. `None` from a VMM that does not report it, and before its machine is built.
     pub links_down: Option<BTreeSet<PciAddress>>,
 }
 
 /// What the host failed to sync: it has lost data, and fails every flush until its VMM ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedSync {
+pub struct SyncFailure {
     /// The disk or the variable store.
     pub store: DurableStore,
     /// The host's error, for people.
@@ -127,7 +127,7 @@ pub enum DurableStore {
     Variables,
 }
 
-impl FailedSync {
+impl SyncFailure {
     /// Whether it is the disk there.
     pub(crate) fn is_at(&self, address: PciAddress) -> bool {
         let (bus, device) = (address.bus.into(), address.device.into());

@@ -1,4 +1,4 @@
-//! [`plan()`]: one look in, one plan out.
+//! [`plan()`]: one observation in, one plan out.
 
 mod bring_up;
 pub(crate) mod draft;
@@ -63,7 +63,7 @@ pub fn plan(wanted: &Wanted, record: &Record, observed: &Observed, now: Timestam
     draft
         .plan
         .events
-        .extend(report::lost_data(record, &draft.plan.record));
+        .extend(report::sync_failure_event(record, &draft.plan.record));
     draft
         .plan
         .events

@@ -50,9 +50,9 @@ impl PodLease {
         }
     }
 
-    /// The same after a look at whether the name has an object; `None`: the address is free.
+    /// The same after a check whether the name has an object; `None`: the address is free.
     #[must_use]
-    pub fn looked_at(mut self, has_object: bool, now: Timestamp) -> Option<Self> {
+    pub fn checked(mut self, has_object: bool, now: Timestamp) -> Option<Self> {
         if has_object {
             self.released_at = None;
             return Some(self);
@@ -176,12 +176,12 @@ mod tests {
         let at = |seconds| Timestamp(0).plus(Millis::from_secs(seconds));
         let v4 = Ipv4Addr::new(10, 213, 0, 9);
         let lease = PodLease::new(PodAddress::of(&pool(16), v4));
-        let released = lease.looked_at(false, at(100)).unwrap();
-        let later = released.looked_at(false, at(150)).unwrap();
-        assert_eq!(later.looked_at(true, at(150)), Some(lease));
-        assert_eq!(later.looked_at(false, at(160)), None);
+        let released = lease.checked(false, at(100)).unwrap();
+        let later = released.checked(false, at(150)).unwrap();
+        assert_eq!(later.checked(true, at(150)), Some(lease));
+        assert_eq!(later.checked(false, at(160)), None);
         // A clock that was set back costs another minute, and no address.
-        let again = later.looked_at(false, at(10)).unwrap();
+        let again = later.checked(false, at(10)).unwrap();
         assert_eq!(again.released_at, Some(at(10)));
     }
 }

@@ -40,7 +40,7 @@ impl std::fmt::Display for VmiId {
 pub struct Record {
     /// The VMI that the record belongs to.
     pub id: VmiId,
-    /// What was asked of the guest. Requests write it at any time, between a look and the storing of
+    /// What was asked of the guest. Requests write it at any time, between an observation and the storing of
     /// its plan too; a plan only reads it.
     pub orders: Orders,
     /// Starts of its VMM.

@@ -1,4 +1,4 @@
-//! Conditions: what the record and the look say to people.
+//! Conditions: what record and observation say to people.
 
 use crate::condition::{Condition, ConditionStatus, EventKind, PlanEvent};
 use crate::credentials;
@@ -32,7 +32,7 @@ const TERMINATING: &str = "Terminating";
 /// Reason when the VMM lives and does not answer at its control socket.
 const SILENT: &str = "VmmNotAnswering";
 
-/// Says that a disk or the variable store lost data: the node failed to sync it.
+/// Condition and event of a disk or variable store that the node failed to sync; data is lost.
 const SYNC_FAILED: &str = "DiskSyncFailed";
 
 /// Says that the guest runs without limits.
@@ -84,7 +84,7 @@ pub(crate) fn report(wanted: &Wanted, observed: &Observed, now: Timestamp, recor
     }
     record.report.operation = shown(record.report.operation.as_ref(), observed, now);
     conditions.extend(provisioning(wanted, record, now));
-    conditions.extend(failed_syncs(wanted, observed, record, now));
+    conditions.extend(sync_failure_condition(wanted, observed, record, now));
     conditions.extend(enforcement(wanted, observed, record, now));
     for admitted in &wanted.admitted {
         let said = (
@@ -189,8 +189,8 @@ pub(crate) fn silence(before: &Record, after: &Record) -> Option<PlanEvent> {
     }
 }
 
-/// The event of a disk that lost data.
-pub(crate) fn lost_data(before: &Record, after: &Record) -> Option<PlanEvent> {
+/// The event of a disk whose sync failed.
+pub(crate) fn sync_failure_event(before: &Record, after: &Record) -> Option<PlanEvent> {
     let said = |record: &Record| {
         let condition = record
             .report
@@ -209,7 +209,7 @@ pub(crate) fn lost_data(before: &Record, after: &Record) -> Option<PlanEvent> {
 
 /// `DiskSyncFailed` holds while the VMM reports it, and is kept as it was while nobody can tell: it ends
 /// with a new VMM.
-fn failed_syncs(
+fn sync_failure_condition(
     wanted: &Wanted,
     observed: &Observed,
     record: &Record,
@@ -226,10 +226,10 @@ fn failed_syncs(
         .disks
         .iter()
         .filter_map(|(name, place)| {
-            let failed = machine.failed_syncs.iter().find(|it| it.is_at(*place))?;
+            let failed = machine.sync_failures.iter().find(|it| it.is_at(*place))?;
             Some(format!("disk {name:?} ({})", failed.error))
         });
-    let mut failed = machine.failed_syncs.iter();
+    let mut failed = machine.sync_failures.iter();
     let variables = failed.find(|it| it.store == DurableStore::Variables);
     let variables = variables.map(|it| format!("the firmware's variable store ({})", it.error));
     let (kind, stores) = match (disks.collect::<Vec<_>>(), variables) {

@@ -1,4 +1,4 @@
-//! What a VMI claims of its node, and whether it gets a reservation for it.
+//! What a VMI needs of its node, and whether it gets a reservation for it.
 
 use agent_domain::Vmi;
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ pub const DISK_BYTES: u64 = 8 * MIB;
 pub const BITMAP_BYTES: u64 = 4 * MIB;
 
 /// An interface, and each pair of its queues: a frame and the parts of another both ways
-/// (`COUNTED_BYTES_OF_PAIR` of the VMM's card).
-const CARD_BYTES: u64 = MIB;
+/// (`COUNTED_BYTES_OF_PAIR` of the VMM's NIC).
+const NIC_BYTES: u64 = MIB;
 /// A pair of queues of an interface.
 pub const PAIR_BYTES: u64 = MIB / 2;
 
@@ -43,12 +43,12 @@ const PAGE_SHARE: u64 = 128;
 pub fn overhead_bytes(vmi: &Vmi) -> u64 {
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
     let overlaid = vmi.disks.iter().filter(|disk| disk.is_overlaid());
-    let pairs = vmi.interfaces.iter().map(|card| u64::from(card.queues));
+    let pairs = vmi.interfaces.iter().map(|nic| u64::from(nic.queues));
     let parts = [
         (u64::from(vmi.cpus.count()), VCPU_BYTES),
         (count(vmi.disks.len()), DISK_BYTES),
         (count(overlaid.count()), BITMAP_BYTES),
-        (count(vmi.interfaces.len()), CARD_BYTES),
+        (count(vmi.interfaces.len()), NIC_BYTES),
         (pairs.sum(), PAIR_BYTES),
         (u64::from(vmi.vsock), VSOCK_BYTES),
     ];
@@ -64,7 +64,7 @@ pub fn overhead_bytes(vmi: &Vmi) -> u64 {
 /// What one VMI takes of its node. Recorded when it is granted: what a later configuration would compute
 /// changes nothing for a guest that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
+pub struct ResourceDemand {
     /// Ordinary memory, without the VMM's own.
     pub memory_bytes: u64,
     /// Ordinary memory of the VMM.
@@ -73,7 +73,7 @@ pub struct Claim {
     pub cpu_millis: u64,
     /// Huge pages of one size.
     #[serde(default)]
-    pub hugepages: Option<HugepageClaim>,
+    pub hugepages: Option<HugepageDemand>,
     /// CPUs for itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedicated: Option<CpuDemand>,
@@ -93,20 +93,20 @@ pub enum CpuGrant {
 
 /// Huge pages that a VMI takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HugepageClaim {
+pub struct HugepageDemand {
     /// Size of a page.
     pub page_bytes: u64,
     /// Size of all pages.
     pub bytes: u64,
 }
 
-impl Claim {
+impl ResourceDemand {
     /// What an admitted VMI takes: its requests, as KubeVirt fills them in. A vCPU for which no CPU is
     /// requested takes a `cpu_allocation_ratio`th of one.
     #[must_use]
     pub fn of(vmi: &Vmi, cpu_allocation_ratio: u32) -> Self {
         let vcpus = u64::from(vmi.cpus.count()).saturating_mul(1000);
-        let hugepages = vmi.memory.hugepages.map(|size| HugepageClaim {
+        let hugepages = vmi.memory.hugepages.map(|size| HugepageDemand {
             page_bytes: size.bytes(),
             bytes: vmi.memory_bytes,
         });
@@ -150,20 +150,20 @@ impl Claim {
     }
 }
 
-/// Whether the node reserves for a VMI what it claims.
+/// Whether the node reserves for a VMI what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reservation {
     /// The reservation.
-    Granted(Claim),
+    Granted(ResourceDemand),
     /// The node has not enough now.
     Waits {
-        /// What is claimed and what the node has, for people.
+        /// What is needed and what the node has, for people.
         why: String,
     },
 }
 
 impl Default for Reservation {
     fn default() -> Self {
-        Self::Granted(Claim::default())
+        Self::Granted(ResourceDemand::default())
     }
 }

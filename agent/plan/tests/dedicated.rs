@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use agent_plan::{
-    BootId, Capacity, Claim, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, DedicatedCpus,
-    GuestClaim, Observation, Observed, PinnedCpu, Record, Reservation, Timestamp, VmiId, Wanted,
-    dedicate, plan, reservation_of, used,
+    BootId, Capacity, CpuDemand, CpuGrant, CpuLayout, CpuSet, CpuSite, DedicatedCpus, GuestDemand,
+    Observation, Observed, PinnedCpu, Record, Reservation, ResourceDemand, Timestamp, VmiId,
+    Wanted, dedicate, plan, reservation_of, used,
 };
 use proptest::prelude::*;
 
@@ -68,8 +68,8 @@ fn capacity(layout: &CpuLayout, set_aside: u32) -> Capacity {
 }
 
 /// Where a guest may run.
-fn runs_on(layout: &CpuLayout, claim: &Claim) -> CpuSet {
-    match &claim.cpus {
+fn runs_on(layout: &CpuLayout, demand: &ResourceDemand) -> CpuSet {
+    match &demand.cpus {
         Some(CpuGrant::Dedicated(cpus)) => cpus.all(),
         Some(CpuGrant::Shared(cpus)) => cpus.clone(),
         None => layout.all(),
@@ -77,12 +77,12 @@ fn runs_on(layout: &CpuLayout, claim: &Claim) -> CpuSet {
 }
 
 /// Nobody else runs where somebody has a CPU of its own.
-fn check_apart(layout: &CpuLayout, guests: &[GuestClaim]) -> Result<(), TestCaseError> {
+fn check_apart(layout: &CpuLayout, guests: &[GuestDemand]) -> Result<(), TestCaseError> {
     for one in guests.iter().filter(|guest| guest.holds) {
-        let own = one.claim.own_cpus();
+        let own = one.demand.own_cpus();
         for other in guests.iter().filter(|guest| guest.holds) {
             if one.uid != other.uid {
-                let both = own.and(&runs_on(layout, &other.claim));
+                let both = own.and(&runs_on(layout, &other.demand));
                 prop_assert!(both.is_empty(), "{one:?}\n{other:?}");
             }
         }
@@ -98,7 +98,7 @@ proptest! {
         events in prop::collection::vec(event(), 1..40),
     ) {
         let mut node = capacity(&layout, set_aside);
-        let mut guests: Vec<GuestClaim> = Vec::new();
+        let mut guests: Vec<GuestDemand> = Vec::new();
         for (number, event) in (0_i64..).zip(events) {
             match event {
                 Event::SetAside(bits) => node = capacity(&layout, bits),
@@ -107,10 +107,10 @@ proptest! {
                     guests.swap_remove(which.index(guests.len()));
                 }
                 Event::Ask(dedicated) => {
-                    guests.push(GuestClaim {
+                    guests.push(GuestDemand {
                         uid: number.to_string(),
                         since: Timestamp(number),
-                        claim: Claim { dedicated, ..Claim::default() },
+                        demand: ResourceDemand { dedicated, ..ResourceDemand::default() },
                         holds: false,
                     });
                 }
@@ -119,12 +119,12 @@ proptest! {
             for uid in guests.iter().map(|guest| guest.uid.clone()).collect::<Vec<_>>() {
                 let once = reservation_of(&node, &guests, &uid);
                 prop_assert_eq!(&once, &reservation_of(&node, &guests, &uid));
-                if let (Some(Reservation::Granted(claim)), Some(guest)) =
+                if let (Some(Reservation::Granted(demand)), Some(guest)) =
                     (once, guests.iter_mut().find(|guest| guest.uid == uid))
                 {
                     // Who has CPUs keeps them.
-                    prop_assert!(!guest.holds || guest.claim == claim);
-                    guest.claim = claim;
+                    prop_assert!(!guest.holds || guest.demand == demand);
+                    guest.demand = demand;
                     guest.holds = true;
                 }
             }
@@ -192,12 +192,12 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
             cpu: *cpu,
             numa_node: 0,
         };
-        Claim {
+        ResourceDemand {
             cpus: Some(CpuGrant::Dedicated(DedicatedCpus {
                 vcpus: vcpus.iter().map(pinned).collect(),
                 emulator: Some(7),
             })),
-            ..Claim::default()
+            ..ResourceDemand::default()
         }
     };
     let seen = Observed {
@@ -213,8 +213,8 @@ fn cpus_are_recorded_with_the_reservation_before_the_launch_and_make_one_event()
         namespace: String::from("default"),
         name: String::from("web"),
     };
-    let wanted = |claim: &Claim| Wanted {
-        reservation: Reservation::Granted(claim.clone()),
+    let wanted = |demand: &ResourceDemand| Wanted {
+        reservation: Reservation::Granted(demand.clone()),
         ..Wanted::default()
     };
     let first = granted(&[4, 2]);

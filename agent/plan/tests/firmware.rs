@@ -70,7 +70,7 @@ impl Guest {
                     state: MachineState::Running,
                     resets,
                     pause: None,
-                    failed_syncs: Vec::new(),
+                    sync_failures: Vec::new(),
                     links_down: None,
                 });
             }
@@ -97,8 +97,8 @@ impl Guest {
             .count()
     }
 
-    /// How soon the next look is.
-    fn next_look(&self) -> Option<i64> {
+    /// Time to the next poll.
+    fn next_poll(&self) -> Option<i64> {
         self.plan().wake_at.map(|at| at.since(self.now).0)
     }
 }
@@ -126,11 +126,11 @@ fn a_kernel_that_says_the_same_is_none_of_firmwares_business() {
     guest.reports_no_boot_device(70);
     assert_eq!(guest.round(), 0);
     assert_eq!(guest.record.report.firmware, None);
-    assert_eq!(guest.next_look(), None);
+    assert_eq!(guest.next_poll(), None);
 }
 
 #[test]
-fn the_console_is_looked_at_often_at_first_and_after_a_reset() {
+fn the_console_is_polled_often_at_first_and_after_a_reset() {
     let mut guest = Guest::new();
     let begun = guest.now;
     for (after, pause) in [
@@ -140,8 +140,8 @@ fn the_console_is_looked_at_often_at_first_and_after_a_reset() {
         (240, None),
     ] {
         guest.now = begun.plus(Millis::from_secs(after));
-        assert_eq!(guest.next_look(), pause, "after {after} s");
+        assert_eq!(guest.next_poll(), pause, "after {after} s");
     }
     guest.runs_after(1);
-    assert_eq!(guest.next_look(), Some(1000));
+    assert_eq!(guest.next_poll(), Some(1000));
 }

@@ -1,4 +1,4 @@
-//! Links of a running guest's network cards follow the states of its interfaces.
+//! Links of a running guest's NICs follow the states of its interfaces.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn identity() -> VmmIdentity {
     }
 }
 
-/// A guest with the cards `lan` and `wan`.
+/// A guest with the NICs `lan` and `wan`.
 fn record() -> Record {
     let id = VmiId {
         uid: String::from("u-1"),
@@ -54,7 +54,7 @@ fn planned(state: MachineState, wanted: &[&str], down: Option<&[PciAddress]>) ->
             state,
             resets: 0,
             pause: None,
-            failed_syncs: Vec::new(),
+            sync_failures: Vec::new(),
             links_down: down.map(|addresses| addresses.iter().copied().collect()),
         }),
         enforcement: Observation::Present(Enforcement::Enforced),
@@ -78,10 +78,10 @@ fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().copied().map(String::from).collect()
 }
 
-fn set(card: PciAddress, up: bool) -> Action {
+fn set(nic: PciAddress, up: bool) -> Action {
     Action::SetLink {
         incarnation: 1,
-        card,
+        nic,
         up,
     }
 }

@@ -71,7 +71,7 @@ impl Guest {
             state,
             resets: 0,
             pause,
-            failed_syncs: Vec::new(),
+            sync_failures: Vec::new(),
             links_down: None,
         }));
     }

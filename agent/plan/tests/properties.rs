@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use agent_plan::{
-    Action, BootId, Claim, Closed, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved,
+    Action, BootId, Closed, Completed, ConditionStatus, Deletion, Enforcement, ExitObserved,
     ExitReason, Holding, Launch, MachineObserved, MachineState, Millis, Observation, Observed,
     OperationObserved, OperationState, Orders, PauseObserved, Phase, ProbeResult, ProbeResults,
-    Progress, Record, Reservation, StandsStill, StopCause, StopOrder, Timestamp, VmiId,
-    VmmIdentity, VmmObserved, Wanted, Work, complete, plan,
+    Progress, Record, Reservation, ResourceDemand, StandsStill, StopCause, StopOrder, Timestamp,
+    VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, plan,
 };
 use proptest::option;
 use proptest::prelude::*;
@@ -66,7 +66,7 @@ fn machine() -> impl Strategy<Value = MachineObserved> {
         state,
         resets: 0,
         pause: (state == MachineState::Paused).then_some(pause),
-        failed_syncs: Vec::new(),
+        sync_failures: Vec::new(),
         links_down: None,
     })
 }
@@ -224,9 +224,9 @@ fn probe_result() -> impl Strategy<Value = ProbeResult> {
 }
 
 fn granted() -> Reservation {
-    Reservation::Granted(Claim {
+    Reservation::Granted(ResourceDemand {
         memory_bytes: 1 << 30,
-        ..Claim::default()
+        ..ResourceDemand::default()
     })
 }
 
@@ -360,7 +360,7 @@ proptest! {
         let ours = VmmObserved {
             incarnation: record.launches.incarnation(),
             identity: identity.clone(),
-            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, failed_syncs: Vec::new(), links_down: None }),
+            machine: Observation::Present(MachineObserved { state: MachineState::Running, resets: 0, pause: None, sync_failures: Vec::new(), links_down: None }),
             enforcement: Observation::Absent,
         };
         seen.vmms = Observation::Present(vec![ours]);
@@ -426,7 +426,7 @@ proptest! {
 
     #[test]
     fn room_is_kept_until_the_vmm_is_gone(wanted in wanted(), mut record in record(), seen in observed()) {
-        record.allocations.reservation = Some(Claim::default());
+        record.allocations.reservation = Some(ResourceDemand::default());
         let planned = plan(&wanted, &record, &seen, NOW);
         if planned.record.allocations.reservation.is_none() {
             prop_assert!(planned.record.report.end.is_some() && seen.vmms.is_absent());
@@ -456,7 +456,7 @@ proptest! {
     }
 
     #[test]
-    fn planning_twice_from_the_same_look_gives_the_same_actions(
+    fn planning_twice_from_the_same_observation_gives_the_same_actions(
         wanted in wanted(), record in record(), seen in observed()
     ) {
         let once = plan(&wanted, &record, &seen, NOW);
@@ -479,11 +479,11 @@ proptest! {
 
     #[test]
     fn a_final_phase_never_changes(
-        first in wanted(), record in record(), looks in proptest::collection::vec((wanted(), observed()), 1..8), seen in observed()
+        first in wanted(), record in record(), observations in proptest::collection::vec((wanted(), observed()), 1..8), seen in observed()
     ) {
         let mut record = plan(&first, &record, &seen, NOW).record;
         let mut ended = None;
-        for (number, (wanted, seen)) in looks.iter().enumerate() {
+        for (number, (wanted, seen)) in observations.iter().enumerate() {
             let now = NOW.plus(Millis::from_secs(i64::try_from(number).unwrap_or(0) * 7));
             record = plan(wanted, &record, seen, now).record;
             if let Some((phase, reason)) = &ended {

@@ -7,11 +7,10 @@ use std::fmt::Write;
 use agent_domain::PciAddress;
 use agent_plan::{
     Action, AdmittedCondition, BootId, Closed, Completed, ConditionStatus, Deletion, DurableStore,
-    Enforcement, ExitObserved, ExitReason, FailedSync, Failure, FailureClass, Holding,
-    MachineObserved, MachineState, Maintenance, Millis, Observation, Observed, OperationObserved,
-    OperationState, Order, Orders, PauseObserved, PlanEvent, Progress, Record, Reservation,
-    StopCause, Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order,
-    order_stop, plan,
+    Enforcement, ExitObserved, ExitReason, Failure, FailureClass, Holding, MachineObserved,
+    MachineState, Maintenance, Millis, Observation, Observed, OperationObserved, OperationState,
+    Order, Orders, PauseObserved, PlanEvent, Progress, Record, Reservation, StopCause, SyncFailure,
+    Timestamp, VmiId, VmmIdentity, VmmObserved, Wanted, Work, complete, order, order_stop, plan,
 };
 
 /// A VMI, its host as far as the story needs one, and the story so far.
@@ -70,7 +69,7 @@ impl Story {
                 state,
                 resets: 0,
                 pause,
-                failed_syncs: Vec::new(),
+                sync_failures: Vec::new(),
                 links_down: None,
             }),
             enforcement: Observation::Present(Enforcement::NotEnforced {
@@ -580,7 +579,7 @@ fn a_guest_whose_disk_fails_waits_until_it_is_unpaused() {
 }
 
 #[test]
-fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
+fn a_disk_whose_sync_failed_is_reported_until_a_new_vmm_runs_the_guest() {
     let mut story = Story::new();
     story.bring_up();
     let address = PciAddress { bus: 0, device: 1 };
@@ -598,7 +597,7 @@ fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
     let Observation::Present(machine) = &mut vmms[0].machine else {
         panic!("no machine");
     };
-    machine.failed_syncs.push(FailedSync {
+    machine.sync_failures.push(SyncFailure {
         store: DurableStore::Disk { bus: 0, device: 1 },
         error: String::from("Input/output error"),
     });
@@ -619,7 +618,7 @@ fn a_disk_that_lost_data_is_reported_until_a_new_vmm_runs_the_guest() {
 }
 
 #[test]
-fn a_variable_store_that_lost_data_is_reported_as_disks_are() {
+fn a_variable_store_whose_sync_failed_is_reported_as_disks_are() {
     let mut story = Story::new();
     story.bring_up();
     story.note("the node fails to sync the variable store");
@@ -630,7 +629,7 @@ fn a_variable_store_that_lost_data_is_reported_as_disks_are() {
     let Observation::Present(machine) = &mut vmms[0].machine else {
         panic!("no machine");
     };
-    machine.failed_syncs.push(FailedSync {
+    machine.sync_failures.push(SyncFailure {
         store: DurableStore::Variables,
         error: String::from("Input/output error"),
     });

@@ -5,7 +5,7 @@ mod registry;
 
 use std::time::Instant;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::MachineRequest;
 use proto_node::node::virtual_machine_service_server::VirtualMachineService;
 use proto_node::node::{
@@ -74,7 +74,7 @@ impl<O: MachineRegistry + ObjectRegistry, N: NodeView> MachineCalls<O, N> {
     ) -> Result<ChangeStateResponse, ApiError> {
         let namespace = permitted(request, &machine)?;
         let by = WriteBy {
-            owner: Owner::GrpcCaller,
+            source: ObjectSource::GrpcCaller,
             dry_run: machine.dry_run,
             idempotency_key: String::new(),
             manager: String::new(),

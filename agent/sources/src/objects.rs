@@ -5,7 +5,7 @@ pub(crate) mod calls;
 mod tests;
 
 use agent_domain::ChangeKind;
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{Encoding, Kinds, Object, ObjectId, Part, Preconditions, Propagation};
 use prost::bytes::Bytes;
 use proto_node::meta::ObjectMeta;
@@ -16,8 +16,8 @@ use crate::error::ApiError;
 /// The writer, and how to write.
 #[derive(Clone, Debug)]
 pub struct WriteBy {
-    /// Who writes, and owns what is made.
-    pub owner: Owner,
+    /// Source of the write, and of what it creates.
+    pub source: ObjectSource,
     /// Judge only.
     pub dry_run: bool,
     /// A repeated creation with the same key does nothing again. Empty: none.

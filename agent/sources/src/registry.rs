@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use agent_domain::{ChangeKind, Owner};
+use agent_domain::{ChangeKind, ObjectSource};
 use agent_objects::Propagation;
 use proto_node::node::Object;
 use proto_node::object::{EVENT_KIND, VMI_KIND};
@@ -55,7 +55,7 @@ pub struct ObjectRef {
 /// A request to apply a VMI.
 #[derive(Clone, Debug)]
 pub struct Apply {
-    /// As its owner wants it.
+    /// As its source wants it.
     pub object: VirtualMachineInstance,
     /// A repeated request with the same key does nothing again. Empty: none.
     pub idempotency_key: String,
@@ -64,7 +64,7 @@ pub struct Apply {
     /// Refuse when it is there already.
     pub create_only: bool,
     /// Who asks for it, and owns it when it is made.
-    pub by: Owner,
+    pub by: ObjectSource,
     /// Who manages the fields that it changes. Empty: nobody in particular.
     pub manager: String,
     /// The trace that it belongs to.
@@ -105,8 +105,8 @@ pub struct Delete {
     pub uid: String,
     /// Only this version. Empty: any.
     pub resource_version: String,
-    /// Owner in whose name the object is deleted.
-    pub by: Owner,
+    /// Source in whose name the object is deleted.
+    pub by: ObjectSource,
     /// What becomes of what it owns; as an earlier request said when absent.
     pub propagation: Option<Propagation>,
     /// Judge only.

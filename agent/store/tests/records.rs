@@ -196,9 +196,13 @@ fn check_second(record: &Record) {
         fields, 19,
         "all but id, incarnation, launch, orders and room"
     );
-    let claim = record.allocations.reservation.as_ref().expect("is granted");
+    let demand = record.allocations.reservation.as_ref().expect("is granted");
     assert_eq!(
-        (claim.memory_bytes, claim.overhead_bytes, claim.cpu_millis),
+        (
+            demand.memory_bytes,
+            demand.overhead_bytes,
+            demand.cpu_millis
+        ),
         (64, 8, 100)
     );
     for (name, value) in before["orders"].as_object().expect("an object") {

@@ -33,8 +33,8 @@ const KIND: &str = "VirtualMachineInstance";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a run leaves to be written (statuses, events, revisions) is written after this: no start pays for a stop before it.
 const REST: Duration = Duration::from_millis(300);
-/// The pause between two looks at the agent; no figure depends on it.
-const LOOK: Duration = Duration::from_millis(5);
+/// The pause between two polls of the agent; no figure depends on it.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -109,7 +109,7 @@ impl Bench {
                 "{name} has no VMI after {PATIENCE:?}"
             );
             // Polled: a watch would add work of the agent to what is measured.
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         };
         let ns = first_instruction_after(sent_ns, vmi).await?;
         let stop = StopVirtualMachineRequest {
@@ -161,7 +161,7 @@ async fn first_instruction_after(sent_ns: u64, vmi: Option<Object>) -> anyhow::R
         }
         anyhow::ensure!(Instant::now() < until, "no guest ran within {PATIENCE:?}");
         // The VMM signals to nobody when its guest runs its first instruction; its figures have the time.
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -210,7 +210,7 @@ async fn gone(service: &mut NodeServiceClient<Channel>, name: &str) -> anyhow::R
             "{name} is not gone within {PATIENCE:?}"
         );
         // Polled: a watch would add work of the agent to what is measured.
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

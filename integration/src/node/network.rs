@@ -1,4 +1,4 @@
-//! Nodes that reach each other: each has a card on one network that does not leave this machine.
+//! Nodes that reach each other: each has a NIC on one network that does not leave this machine.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -25,11 +25,11 @@ impl Network {
         Ok(Self { port })
     }
 
-    /// Gives a node that is to be booted a card.
+    /// Gives a node that is to be booted a NIC.
     #[must_use]
     pub fn join(self, mut spec: NodeSpec, number: u8) -> NodeSpec {
         let port = self.port;
-        // Nobody boots by the card, and its ROM is of a package that a machine need not have.
+        // Nobody boots by the NIC, and its ROM is of a package that a machine need not have.
         spec.qemu_arguments.extend([
             "-netdev".to_owned(),
             format!("socket,id=lan,mcast={GROUP}:{port},localaddr=127.0.0.1"),

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use super::operation::Operations;
 use super::world::{GRACE, World};
 
-/// The guest's only network card.
-const CARD: &str = "default";
+/// The guest's only NIC.
+const NIC: &str = "default";
 
 /// The part of an agent that owns one VMI.
 #[derive(Default)]
@@ -183,14 +183,14 @@ fn wanted(world: &mut World, record: &Record, faults: bool) -> Wanted {
         admitted: Vec::new(),
         pci: PciDemand {
             interfaces: vec![AddressDemand {
-                name: CARD.to_owned(),
+                name: NIC.to_owned(),
                 address: None,
             }],
             ..PciDemand::default()
         },
         links_down: world
             .cable_out
-            .then(|| CARD.to_owned())
+            .then(|| NIC.to_owned())
             .into_iter()
             .collect(),
         firmware: false,

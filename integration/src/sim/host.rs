@@ -79,7 +79,7 @@ impl World {
                         state: process.state,
                         resets: 0,
                         pause: process.pause.clone(),
-                        failed_syncs: Vec::new(),
+                        sync_failures: Vec::new(),
                         links_down: Some(process.links_down.clone()),
                     })
                 } else {
@@ -173,9 +173,9 @@ impl World {
             Action::ResumeVmm { incarnation } => self.hold_guest(*incarnation, None),
             Action::SetLink {
                 incarnation,
-                card,
+                nic,
                 up,
-            } => self.set_link(*incarnation, *card, *up),
+            } => self.set_link(*incarnation, *nic, *up),
             Action::PressPowerButton { incarnation } => self.press(*incarnation),
             Action::StopVmm { incarnation, .. } => self.stop(*incarnation),
             Action::KillVmm { identity, .. } => {
@@ -287,16 +287,16 @@ impl World {
     fn set_link(
         &mut self,
         incarnation: u64,
-        card: PciAddress,
+        nic: PciAddress,
         up: bool,
     ) -> Result<Completed, Failure> {
         let mut living = self.processes.iter_mut();
         let process = living.find(|process| process.incarnation == incarnation && process.answers);
         let process = process.ok_or_else(|| failure("VmmNotAnswering"))?;
         if up {
-            process.links_down.remove(&card);
+            process.links_down.remove(&nic);
         } else {
-            process.links_down.insert(card);
+            process.links_down.insert(nic);
         }
         Ok(Completed::Done)
     }

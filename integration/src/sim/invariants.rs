@@ -27,7 +27,7 @@ fn check_limits(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// In a settled world the link of a guest's card is as it is wanted.
+/// In a settled world the link of a guest's NIC is as it is wanted.
 fn check_cables(world: &World) -> Result<(), String> {
     let is_on = |state| matches!(state, MachineState::Running | MachineState::Paused);
     let mut on = world.processes.iter().filter(|it| is_on(it.state));

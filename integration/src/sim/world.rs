@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_domain::PciAddress;
 use agent_plan::{
-    BootId, Claim, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation,
-    Orders, PauseObserved, ProbeResult, ProbeResults, Record, Reservation, Timestamp, VmiId,
-    VmmIdentity,
+    BootId, Closed, ExitObserved, ExitReason, Holding, MachineState, Millis, Observation, Orders,
+    PauseObserved, ProbeResult, ProbeResults, Record, Reservation, ResourceDemand, Timestamp,
+    VmiId, VmmIdentity,
 };
 
 use super::random::Random;
@@ -40,7 +40,7 @@ pub(crate) struct Process {
     pub(crate) enforced: bool,
     /// Why it is paused, when it is.
     pub(crate) pause: Option<PauseObserved>,
-    /// Cards whose cable is out.
+    /// NICs whose cable is out.
     pub(crate) links_down: BTreeSet<PciAddress>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct World {
     pub(crate) asked: Asked,
     /// The orders that were accepted.
     pub(crate) promised: Orders,
-    /// The cable of the guest's only card is to be out.
+    /// The cable of the guest's only NIC is to be out.
     pub(crate) cable_out: bool,
     /// The agent is of an earlier release.
     pub(crate) older: bool,
@@ -193,8 +193,8 @@ impl World {
 
     /// Whether there is room for the VMI. Others take it again and again, until calm.
     pub(crate) fn reservation(&self, record: &Record) -> Reservation {
-        if let Some(claim) = &record.allocations.reservation {
-            return Reservation::Granted(claim.clone());
+        if let Some(demand) = &record.allocations.reservation {
+            return Reservation::Granted(demand.clone());
         }
         let quiet = self.now >= EPOCH.plus(STORM);
         if self.now < self.room_at || (!quiet && self.now.0 / 7000 % 3 == 0) {
@@ -202,9 +202,9 @@ impl World {
                 why: String::from("wants 1Gi"),
             };
         }
-        Reservation::Granted(Claim {
+        Reservation::Granted(ResourceDemand {
             memory_bytes: 1,
-            ..Claim::default()
+            ..ResourceDemand::default()
         })
     }
 

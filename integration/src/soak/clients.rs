@@ -33,7 +33,7 @@ pub struct Row {
 ///
 /// # Errors
 /// When the nodes or the guest that all others speak to do not come up.
-pub fn look_at(
+pub fn check_clients(
     clients: &[&'static Client],
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Row>> {
@@ -42,7 +42,7 @@ pub fn look_at(
     let mut peer = place.start_peer().context("the peer of all guests")?;
     let mut rows = Vec::new();
     for client in clients {
-        let row = look_at_one(&place, client, &mut peer);
+        let row = check_client(&place, client, &mut peer);
         progress(&line(&row));
         if let Some(failures) = failures(std::slice::from_ref(&row)) {
             progress(&failures);
@@ -53,7 +53,7 @@ pub fn look_at(
     Ok(rows)
 }
 
-fn look_at_one(place: &ClientNodes, client: &'static Client, peer: &mut place::Shell) -> Row {
+fn check_client(place: &ClientNodes, client: &'static Client, peer: &mut place::Shell) -> Row {
     let mut row = Row {
         client: client.name,
         seen: Vec::new(),

@@ -34,13 +34,13 @@ const SETTINGS: &str = "[registries.\"registry.test\"]\nca = \"/etc/kvmlet/regis
 /// What cloud-init is to make of each machine.
 const HOST_NAME: &str = "seeded";
 const USER: &str = "ada";
-/// Only network data says so: cloud-init by itself asks for an address by DHCP, on whatever card there is.
-const CARD: &str = "enp1s0";
+/// Only network data says so: cloud-init by itself asks for an address by DHCP, on whatever NIC there is.
+const NIC: &str = "enp1s0";
 const MAC: &str = "52:54:00:12:34:07";
 const ADDRESS: &str = "192.0.2.7";
-/// A second card, and what systemd's udev calls it: by the number that the firmware's tables give it.
+/// A second NIC, and what systemd's udev calls it: by the number that the firmware's tables give it.
 const ACPI_INDEX: u32 = 101;
-const NUMBERED_CARD: &str = "eno101";
+const NUMBERED_NIC: &str = "eno101";
 /// What the pod network gives every guest.
 const LEASED: &str = "10.0.2.2/24";
 
@@ -66,10 +66,10 @@ pub fn life(
     let agent = Agent::of(&node);
     let lived = live(&node, &agent, shown, &mut clock);
     lived.with_context(|| {
-        let look = node
+        let check = node
             .sh("kvmctl events; kvmctl why vmi/stock; kvmctl why vmi/drive; cat /run/secure.log");
-        let look = look.unwrap_or_else(|error| format!("{error:#}"));
-        format!("{look}\n{}", agent.log())
+        let check = check.unwrap_or_else(|error| format!("{error:#}"));
+        format!("{check}\n{}", agent.log())
     })
 }
 
@@ -117,7 +117,7 @@ fn live(
     )?;
     let key = node.sh("cat /root/key.pub")?;
     let network = format!(
-        "version: 2\nethernets:\n  {CARD}:\n    dhcp4: true\n    addresses: [{ADDRESS}/24]\n"
+        "version: 2\nethernets:\n  {NIC}:\n    dhcp4: true\n    addresses: [{ADDRESS}/24]\n"
     );
     let seed = json!({"userData": user_data(key.trim()), "networkData": network});
     let stock = Machine {
@@ -166,8 +166,8 @@ fn live_once(
     clock.done("OVMF, to GRUB");
     guest.wait_for(LOGIN)?;
     clock.done("Debian, to login");
-    guest.look(machine.data_source)?;
-    clock.done("cloud-init ended; logged in by ssh over the pod network, looked around");
+    guest.check(machine.data_source)?;
+    clock.done("cloud-init ended; logged in by ssh over the pod network, checked");
     guest.shell_output("key", "sudo systemctl poweroff --no-block")?;
     agent.wait_for_phase(name, "Succeeded", PATIENCE)?;
     clock.done("power-off from inside");
@@ -182,10 +182,10 @@ fn user_data(key: &str) -> String {
     )
 }
 
-/// The network in OpenStack's form, which cloud-init reads from a config drive: it knows cards by their MAC.
+/// The network in OpenStack's form, which cloud-init reads from a config drive: it knows NICs by their MAC.
 fn open_stack_network() -> serde_json::Value {
     json!({
-        "links": [{"id": "first", "name": CARD, "type": "phy", "ethernet_mac_address": MAC}],
+        "links": [{"id": "first", "name": NIC, "type": "phy", "ethernet_mac_address": MAC}],
         "networks": [
             {"id": "leased", "link": "first", "type": "ipv4_dhcp"},
             {"id": "given", "link": "first", "type": "ipv4", "ip_address": ADDRESS, "netmask": "255.255.255.0"},
@@ -253,7 +253,7 @@ struct Guest<'a> {
 
 impl Guest<'_> {
     /// Firmware, name, user, key and network are those that were asked for, and cloud-init had no error.
-    fn look(&self, data_source: &str) -> anyhow::Result<()> {
+    fn check(&self, data_source: &str) -> anyhow::Result<()> {
         let log_in = self.ssh("key", "true");
         self.node
             .wait_for(&log_in, PATIENCE)
@@ -277,17 +277,14 @@ impl Guest<'_> {
         ensure!(name == HOST_NAME && user == USER, "{user} on {name}");
         let root = self.shell_output("key", "sudo -n id -un")?;
         ensure!(root == "root", "sudo makes {root} of {USER}");
-        let addresses = self.shell_output("key", &format!("ip -4 -o addr show dev {CARD}"))?;
+        let addresses = self.shell_output("key", &format!("ip -4 -o addr show dev {NIC}"))?;
         ensure!(
             [LEASED, ADDRESS].iter().all(|it| addresses.contains(it)),
-            "{CARD} has {addresses:?}"
+            "{NIC} has {addresses:?}"
         );
-        let number = format!("cat /sys/class/net/{NUMBERED_CARD}/device/../acpi_index");
+        let number = format!("cat /sys/class/net/{NUMBERED_NIC}/device/../acpi_index");
         let number = self.shell_output("key", &number)?;
-        ensure!(
-            number == ACPI_INDEX.to_string(),
-            "{NUMBERED_CARD}: {number}"
-        );
+        ensure!(number == ACPI_INDEX.to_string(), "{NUMBERED_NIC}: {number}");
         let other = self.run("other", "true")?;
         ensure!(
             other.code == Some(255) && other.stderr.contains("Permission denied"),

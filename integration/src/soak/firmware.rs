@@ -186,12 +186,12 @@ impl Guest<'_> {
         self.wait_for_both(SEED_WAS_READ, CLOUD_INIT_ENDS)?;
         clock.done("cloud-init's seed read to its end");
         self.log_in()?;
-        self.look(firmware)?;
+        self.check(firmware)?;
         let boot = self.shell_output("cat /proc/sys/kernel/random/boot_id")?;
         if firmware == Firmware::Uefi {
             self.add_entry()?;
         }
-        clock.done("logged in, looked around");
+        clock.done("logged in, checked");
         self.ask_guest_agent(agent)?;
         clock.done("qemu-guest-agent answered");
         match firmware {
@@ -217,7 +217,7 @@ impl Guest<'_> {
 
     /// The seed's disk cannot be written, cloud-init had no error, no unit failed, and the firmware is the one
     /// that was asked for.
-    fn look(&mut self, firmware: Firmware) -> anyhow::Result<()> {
+    fn check(&mut self, firmware: Firmware) -> anyhow::Result<()> {
         ensure!(self.shell_output("hostname")? == "seeded");
         ensure!(
             self.shell_output("cat /sys/block/vdb/ro")? == "1",

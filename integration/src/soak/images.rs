@@ -236,7 +236,7 @@ impl<M: Commands> Run<'_, M> {
         let moment = format!("{victim} during {stage}");
         *self.tally.moments.entry(moment).or_default() += 1;
         self.tally.kills += 1;
-        self.look()
+        self.check()
     }
 
     /// Pauses after failures end with the agent.
@@ -245,8 +245,8 @@ impl<M: Commands> Run<'_, M> {
         self.agent.start()
     }
 
-    fn look(&mut self) -> anyhow::Result<()> {
-        let found = self.store.look()?;
+    fn check(&mut self) -> anyhow::Result<()> {
+        let found = self.store.check()?;
         self.tally.disks += found.disks;
         self.tally.parts += found.parts;
         Ok(())
@@ -256,6 +256,6 @@ impl<M: Commands> Run<'_, M> {
         self.restart()?;
         pull_all(self.machine)?;
         self.tally.settled += 1;
-        self.look()
+        self.check()
     }
 }

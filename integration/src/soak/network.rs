@@ -23,7 +23,7 @@ const ADDRESSES: usize = 5;
 const NAMES: u64 = 5;
 
 /// The node is looked at after so many cycles.
-const LOOK_EVERY: u32 = 20;
+const CHECK_EVERY: u32 = 20;
 
 /// How often in a hundred the agent is killed after a guest was created, and after it was deleted.
 const KILLED: u64 = 30;
@@ -86,7 +86,7 @@ pub struct Tally {
     /// How far a guest had come when its agent was killed, or when it was deleted.
     pub moments: BTreeMap<String, u32>,
     /// Times that the node was as it was before.
-    pub looks: u32,
+    pub checks: u32,
     /// Addresses that other names got afterwards: all of the pool.
     pub addresses: usize,
 }
@@ -146,9 +146,9 @@ impl<M: Commands> Run<'_, M> {
         while self.tally.cycles < campaign.cycles {
             self.cycle()?;
             let is_last = self.tally.cycles >= campaign.cycles;
-            if is_last || self.tally.cycles.is_multiple_of(LOOK_EVERY) {
+            if is_last || self.tally.cycles.is_multiple_of(CHECK_EVERY) {
                 self.kill_unseen()?;
-                self.look()?;
+                self.check()?;
                 progress(&self.tally);
             }
         }
@@ -156,7 +156,7 @@ impl<M: Commands> Run<'_, M> {
         let log = self.agent.log();
         let blamed = log.lines().find(|line| line.contains(BLAME));
         ensure!(blamed.is_none(), "nobody changed any rule: {blamed:?}");
-        self.look()
+        self.check()
     }
 
     fn create(&self, name: &str) -> anyhow::Result<()> {
@@ -226,12 +226,12 @@ impl<M: Commands> Run<'_, M> {
     }
 
     /// Waits until the node is as it was.
-    fn look(&mut self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {
             let now = self.machine.sh(PICTURE)?;
             if now == self.before {
-                self.tally.looks += 1;
+                self.tally.checks += 1;
                 return Ok(());
             }
             ensure!(

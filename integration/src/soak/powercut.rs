@@ -118,7 +118,7 @@ impl Run<'_> {
             let disk = cut.disks.get(plan.name).context("no such disk")?;
             let content = disk.remains(&mut random, percent);
             let kept = *cut.kept.get(plan.name).context("nothing was promised")?;
-            self.look_at(plan, &content, kept)
+            self.check_disk(plan, &content, kept)
                 .with_context(|| format!("{}, with {percent} % of the cache left", plan.name))?;
             left.insert(plan.name, content);
         }
@@ -129,7 +129,7 @@ impl Run<'_> {
         Ok(cut.kept)
     }
 
-    fn look_at(&mut self, plan: &DiskPlan, content: &Content, kept: u64) -> anyhow::Result<()> {
+    fn check_disk(&mut self, plan: &DiskPlan, content: &Content, kept: u64) -> anyhow::Result<()> {
         let image;
         let image = match plan.place {
             DiskBacking::Device => content,
@@ -138,22 +138,17 @@ impl Run<'_> {
                 &image
             }
         };
-        self.look_for_blocks(plan, image, kept)
+        self.check_blocks(plan, image, kept)
     }
 
-    fn look_for_blocks(
-        &mut self,
-        plan: &DiskPlan,
-        image: &Content,
-        kept: u64,
-    ) -> anyhow::Result<()> {
+    fn check_blocks(&mut self, plan: &DiskPlan, image: &Content, kept: u64) -> anyhow::Result<()> {
         let gaps = self.gaps.iter().filter_map(|gap| gap.get(plan.name));
         let was_promised = |number| {
             !gaps
                 .clone()
                 .any(|(first, last)| (*first..=*last).contains(&number))
         };
-        let blocks = blocks::look_for(image, IMAGE_BYTES / BLOCK_BYTES, kept, was_promised);
+        let blocks = blocks::scan_blocks(image, IMAGE_BYTES / BLOCK_BYTES, kept, was_promised);
         if plan.is_control {
             *self.tally.lost.entry(plan.name.to_owned()).or_default() += blocks.lost;
             return Ok(());
@@ -185,7 +180,7 @@ impl Run<'_> {
             let kept = *cut.kept.get(plan.name).context("nothing was promised")?;
             if plan.place == DiskBacking::File {
                 let image = Content::of_bytes(&self.node.get(&plan.path())?);
-                self.look_for_blocks(plan, &image, kept)
+                self.check_blocks(plan, &image, kept)
                     .with_context(|| format!("{}, after the node's recovery", plan.name))?;
             }
             gap.insert(plan.name, (kept + 1, first - 1));

@@ -33,7 +33,7 @@ const SILENCE: Duration = Duration::from_secs(40);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// How often the VMMs of all nodes were counted.
-    pub looks: u32,
+    pub checks: u32,
     /// Placements that the scheduler has given out.
     pub placements: u64,
 }
@@ -212,9 +212,9 @@ impl<'f> Campaign<'f> {
         what: &str,
         is_so: impl Fn(&Scheduler<'f, Node>) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let (fleet, scheduler, looks) = (self.fleet, &self.scheduler, &mut self.tally.looks);
+        let (fleet, scheduler, checks) = (self.fleet, &self.scheduler, &mut self.tally.checks);
         scheduler.until(what, || {
-            *looks += 1;
+            *checks += 1;
             for (vmi, nodes) in fleet.runners()? {
                 ensure!(nodes.len() == 1, "{vmi} has VMMs on {nodes:?}");
             }

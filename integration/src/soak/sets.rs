@@ -43,7 +43,7 @@ pub struct Tally {
     pub quiet: u32,
 }
 
-/// The manifest of a set of small guests, without disks and cards.
+/// The manifest of a set of small guests, without disks and NICs.
 ///
 /// # Errors
 /// When the manifest of a guest has no spec.

@@ -239,8 +239,8 @@ impl Story {
     }
 
     fn known(&self) -> String {
-        const LOOK: &str = "kvmctl get vm,vmi; kvmctl why vm/dev; kvmctl events; kvmctl logs vmi/dev --raw | tail -c 20000";
-        let shown = self.node.sh(LOOK);
+        const STATE_COMMANDS: &str = "kvmctl get vm,vmi; kvmctl why vm/dev; kvmctl events; kvmctl logs vmi/dev --raw | tail -c 20000";
+        let shown = self.node.sh(STATE_COMMANDS);
         let shown = shown.unwrap_or_else(|error| format!("{error:#}"));
         format!("{shown}\n{}", Agent::of(&self.node).log())
     }

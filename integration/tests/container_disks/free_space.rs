@@ -15,7 +15,7 @@ const DIR: &str = "/var/lib/kvmlet/host";
 /// What images leave free; the guest's disk takes 16 of it.
 const RESERVE_MIB: u64 = 24;
 const DISK_MIB: u64 = 16;
-/// A helper writes so much between two looks.
+/// A helper writes so much between two reads.
 const SLACK_MIB: u64 = 1;
 /// Blocks of the guest's disk.
 const BLOCKS: u64 = DISK_MIB << 8;

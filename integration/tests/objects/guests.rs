@@ -16,7 +16,7 @@ const FILE: &str = "-f /run/kvmlet-test/object.yaml";
 
 const NAME: &str = "virtualmachineinstance.kubevirt.io/web";
 
-/// A guest that says no more than it has to: the bus of its disk, the hardware address of its card and much else are filled in.
+/// A guest that says no more than it has to: the bus of its disk, the hardware address of its NIC and much else are filled in.
 fn manifest(labels: &str) -> String {
     let full = GuestSpec::testguest("web", "tests=none then=idle").manifest();
     let bus = "        disk:\n          bus: virtio\n";

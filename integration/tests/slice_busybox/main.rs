@@ -186,7 +186,7 @@ fn try_machine(answer: &mut impl FnMut(&str) -> anyhow::Result<String>) -> anyho
         ensure!(disk.contains(output), "the disk says {disk}, not {output}");
     }
     let devices = answer("cat /sys/bus/virtio/devices/*/device | xargs")?;
-    // Card, disk, console, entropy, balloon, sockets.
+    // NIC, disk, console, entropy, balloon, sockets.
     for id in ["0x0001", "0x0002", "0x0003", "0x0004", "0x0005", "0x0013"] {
         ensure!(devices.contains(id), "no {id} in {devices}");
     }

@@ -31,7 +31,7 @@ const CALLER_ID: u64 = 0xb7ad_6b71_6920_3331;
 
 const ANNOTATION: &str = ".metadata.annotations.kvmlet\\.io/traceparent";
 
-/// A guest with a disk and a card, which powers itself off when it is asked to.
+/// A guest with a disk and a NIC, which powers itself off when it is asked to.
 fn guest(name: &str) -> String {
     GuestSpec::testguest(name, "tests=none then=button").manifest()
 }

@@ -160,14 +160,14 @@ impl<'h> Setup<'h> {
         Ok(Self { host, agent })
     }
 
-    /// `kvmctl` of who may do all.
-    fn owner(&self, arguments: &str) -> anyhow::Result<String> {
+    /// `kvmctl` of a caller that may do all.
+    fn admin(&self, arguments: &str) -> anyhow::Result<String> {
         let output = self.agent.kvmctl(arguments)?;
         ensure!(output.code == Some(0), "kvmctl {arguments}: {output}");
         Ok(output.stdout)
     }
 
-    /// `kvmctl` of who may only look.
+    /// `kvmctl` of a caller that may only read.
     fn viewer(&self, arguments: &str) -> anyhow::Result<Output> {
         let script = format!(
             "setpriv --reuid {VIEWER} --regid {VIEWER} --clear-groups env HOME=/ kvmctl {arguments}"
@@ -184,7 +184,7 @@ impl<'h> Setup<'h> {
     fn use_all(&self, values: &Values) -> anyhow::Result<()> {
         let seed = |value: &Value| format!("stringData: {{userdata: \"password: {}\"}}", value.0);
         self.put(&secret("created", &seed(&values.created)))?;
-        self.owner("create -f /run/kvmlet-test/secret.yaml")?;
+        self.admin("create -f /run/kvmlet-test/secret.yaml")?;
         // Applied twice, for what was applied last to be read and written again.
         for members in ["", "\ntype: Opaque"] {
             let manifest = secret("applied", &format!("{}{members}", seed(&values.applied)));
@@ -200,7 +200,7 @@ impl<'h> Setup<'h> {
             &format!("{{name: annotated, annotations: {{{annotation}: '{last}'}}}}"),
         );
         self.put(&annotated)?;
-        self.owner("create -f /run/kvmlet-test/secret.yaml")?;
+        self.admin("create -f /run/kvmlet-test/secret.yaml")?;
         let file = format!("data: {{userdata: {}}}", values.file.base64());
         let file = secret("file", &format!("{file}\n"));
         self.host
@@ -234,7 +234,7 @@ impl<'h> Setup<'h> {
     }
 
     /// All answers that callers get who may only look, and what no caller gets of values.
-    fn look(&self) -> anyhow::Result<Vec<(String, String)>> {
+    fn read_all(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut printed = Vec::new();
         for name in ["created", "applied", "annotated", "file"] {
             let secret = format!("get secret {name} -o yaml");
@@ -243,9 +243,9 @@ impl<'h> Setup<'h> {
             printed.push((secret, output.to_string()));
             let described = format!("describe secret {name}");
             printed.push((described.clone(), self.viewer(&described)?.to_string()));
-            printed.push((described.clone(), self.owner(&described)?));
+            printed.push((described.clone(), self.admin(&described)?));
             let annotations = format!("get secret {name} -o jsonpath='{{.metadata}}'");
-            printed.push((annotations.clone(), self.owner(&annotations)?));
+            printed.push((annotations.clone(), self.admin(&annotations)?));
         }
         for arguments in [
             "get secrets",
@@ -270,7 +270,7 @@ impl<'h> Setup<'h> {
             "get events -A -o json",
             "why file",
         ] {
-            printed.push((arguments.to_owned(), self.owner(arguments)?));
+            printed.push((arguments.to_owned(), self.admin(arguments)?));
         }
         let watch = "sh -c 'timeout 3 kvmctl get secrets -A -w -o json; timeout 3 kvmctl get events -A -w -o json; true'";
         let watch = format!(
@@ -332,7 +332,7 @@ fn what_a_secret_holds_is_found_nowhere_but_where_its_owner_may_read_it() -> any
     let values = Values::random(&host)?;
     setup.use_all(&values)?;
     setup.refuse_all(&values)?;
-    refuse_values(&values, &setup.look()?)?;
+    refuse_values(&values, &setup.read_all()?)?;
 
     // Its owner reads it, also after the next agent has read it again; what finds it there would find it elsewhere.
     setup.agent.kill()?;
@@ -342,16 +342,16 @@ fn what_a_secret_holds_is_found_nowhere_but_where_its_owner_may_read_it() -> any
         ("applied", &values.applied),
         ("file", &values.file),
     ] {
-        let yaml = setup.owner(&format!("get secret {name} -o yaml"))?;
+        let yaml = setup.admin(&format!("get secret {name} -o yaml"))?;
         ensure!(value.is_in(&yaml), "{yaml}");
     }
     // What was applied last is no place for values: of a caller's own annotation the keys are left.
-    let annotated = setup.owner("get secret annotated -o yaml")?;
+    let annotated = setup.admin("get secret annotated -o yaml")?;
     let keys = r#"\"stringData\":{\"password\":\"\"}"#;
     ensure!(annotated.contains(keys), "{annotated}");
-    refuse_values(&values, &setup.look()?)?;
-    setup.owner("delete vmi applied --grace-period 0")?;
-    setup.owner("delete secret applied")?;
+    refuse_values(&values, &setup.read_all()?)?;
+    setup.admin("delete vmi applied --grace-period 0")?;
+    setup.admin("delete secret applied")?;
     setup.stop()?;
     collector.drain();
     ensure!(!collector.spans.is_empty(), "there are traces");

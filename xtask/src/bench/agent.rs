@@ -107,7 +107,7 @@ pub(super) fn start(host: &Host, agent: &Agent<'_, Host>, guests: u32) -> anyhow
         "s",
         Better::Less,
     )
-    .how("kvmctl apply -f with all of them, 16 MiB, disk, card and entropy; until kvmctl get shows all Running"))
+    .how("kvmctl apply -f with all of them, 16 MiB, disk, NIC and entropy; until kvmctl get shows all Running"))
 }
 
 /// Seconds from one command with all manifests until as many guests run.

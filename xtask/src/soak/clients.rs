@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use integration::skip;
-use integration::soak::clients::{CLIENTS, Client, failures, line, look_at};
+use integration::soak::clients::{CLIENTS, Client, check_clients, failures, line};
 
 use crate::progress::step;
 
@@ -27,7 +27,7 @@ pub(super) fn run(root: &Path, options: &ClientsOptions) -> anyhow::Result<()> {
     step("build", || crate::build::run(root))?;
     step("packages", || crate::package::for_tests(root))?;
     let rows = step("clients", || {
-        look_at(&chosen, &mut |said| eprintln!("    {said}"))
+        check_clients(&chosen, &mut |said| eprintln!("    {said}"))
     })?;
     for row in &rows {
         println!("{}", line(row));

@@ -117,7 +117,7 @@ fn line_of_cuts(tally: &CutTally) -> String {
     let of = |(stage, count): (&String, &u32)| format!("{count} during {stage}");
     let stages: Vec<String> = tally.cuts.iter().map(of).collect();
     format!(
-        "{} power cuts, {}; {} disks looked at and right, all images pulled after {} restarts; {} times the work was over too early",
+        "{} power cuts, {}; {} disks checked and right, all images pulled after {} restarts; {} times the work was over too early",
         tally.all(),
         stages.join(", "),
         tally.disks,
@@ -135,6 +135,6 @@ fn line(tally: &Tally) -> String {
         ..
     } = tally;
     format!(
-        "{kills} kills, {disks} disks and {parts} parts of layers looked at and right, all images pulled {settled} times"
+        "{kills} kills, {disks} disks and {parts} parts of layers checked and right, all images pulled {settled} times"
     )
 }

@@ -51,11 +51,11 @@ fn line(tally: &Tally) -> String {
     let Tally {
         cycles,
         kills,
-        looks,
+        checks,
         addresses,
         ..
     } = tally;
     format!(
-        "{cycles} guests came and went, {kills} kills, the node as before at {looks} looks, {addresses} addresses free for others"
+        "{cycles} guests came and went, {kills} kills, the node as before at {checks} checks, {addresses} addresses free for others"
     )
 }

@@ -22,7 +22,7 @@ pub fn run(root: &Path) -> anyhow::Result<()> {
     })?;
     println!(
         "{} placements; VMMs of all nodes were counted {} times, and no VMI ever had two",
-        tally.placements, tally.looks
+        tally.placements, tally.checks
     );
     Ok(())
 }

@@ -39,7 +39,7 @@ struct Steps {
 }
 
 /// Where a machine is on its way.
-enum Look {
+enum Readiness {
     Waiting,
     Ready,
     /// It is not to run: no waiting changes that.
@@ -55,15 +55,15 @@ pub async fn wait_ready(
 ) -> Result<(), Failure> {
     let steps = RefCell::new(Steps::new(&id.name));
     let (mut events, mut guest) = (client.clone(), client.clone());
-    let mut outcome = Look::Waiting;
+    let mut outcome = Readiness::Waiting;
     let followed = objects::until(client, id, (timeout, "condition Ready"), |object| {
         let Some(object) = object else {
             return Err(Failure::refused(format!("vm/{} was deleted", id.name)));
         };
         let mut steps = steps.borrow_mut();
         steps.state(object);
-        outcome = look(object)?;
-        Ok(!matches!(outcome, Look::Waiting))
+        outcome = readiness(object)?;
+        Ok(!matches!(outcome, Readiness::Waiting))
     });
     let waited = tokio::select! {
         waited = followed => waited,
@@ -85,11 +85,11 @@ pub async fn wait_ready(
     }
     let name = &id.name;
     match outcome {
-        Look::Stays(strategy) => steps.view.end(&format!(
+        Readiness::Stays(strategy) => steps.view.end(&format!(
             "is not started, as its run strategy {strategy} says; {}",
             way_to_start(&strategy, name, option)
         )),
-        Look::Waiting | Look::Ready => {
+        Readiness::Waiting | Readiness::Ready => {
             let seconds = steps.view.seconds();
             steps.view.end(&format!("Ready after {seconds:.1} s"));
         }
@@ -97,9 +97,9 @@ pub async fn wait_ready(
     Ok(())
 }
 
-fn look(object: &Value) -> Result<Look, Failure> {
+fn readiness(object: &Value) -> Result<Readiness, Failure> {
     if condition(object, "Ready").is_some_and(|ready| ready["status"] == "True") {
-        return Ok(Look::Ready);
+        return Ok(Readiness::Ready);
     }
     let strategy = strategy(object);
     let state = text(object, "/status/printableStatus");
@@ -109,9 +109,9 @@ fn look(object: &Value) -> Result<Look, Failure> {
     // The node has recorded the strategy, so it does not start the machine for being new to it.
     let is_recorded = text(object, "/status/runStrategy") == strategy;
     match strategy.as_str() {
-        "Halted" | "Manual" if is_at_rest => Ok(Look::Stays(strategy)),
+        "Halted" | "Manual" if is_at_rest => Ok(Readiness::Stays(strategy)),
         "Once" | "RerunOnFailure" if is_at_rest && is_recorded && state == "Stopped" => {
-            Ok(Look::Stays(strategy))
+            Ok(Readiness::Stays(strategy))
         }
         // Its one guest, or the last one that was wanted, has ended already.
         "Once" | "RerunOnFailure" if is_created && state == "Stopped" => {
@@ -120,7 +120,7 @@ fn look(object: &Value) -> Result<Look, Failure> {
                 "vm/{name} is not ready: its guest has ended; `kvmctl why {name}` says more"
             )))
         }
-        _ => Ok(Look::Waiting),
+        _ => Ok(Readiness::Waiting),
     }
 }
 
@@ -177,7 +177,7 @@ async fn show_guest(
     let name = format!("metadata.name={}", id.name);
     let kind = Resource::Vmi.kind();
     follow(client, (kind, &id.namespace, &name), |vmi| {
-        steps.borrow_mut().view.look(vmi);
+        steps.borrow_mut().view.update(vmi);
     })
     .await
 }
@@ -190,12 +190,12 @@ async fn tick(steps: &RefCell<Steps>) -> Result<(), Failure> {
     }
 }
 
-/// Calls `look` with objects of a kind, a namespace and a field selector as they are and whenever they change. Never ends:
+/// Calls `show` with objects of a kind, a namespace and a field selector as they are and whenever they change. Never ends:
 /// whoever may not read them waits without them.
 async fn follow(
     client: &mut Client,
     (kind, namespace, selector): (&str, &str, &str),
-    look: impl Fn(&Value),
+    show: impl Fn(&Value),
 ) -> Result<(), Failure> {
     loop {
         let request = WatchRequest {
@@ -207,7 +207,7 @@ async fn follow(
         if let Ok(mut changes) = client.watch(request).await {
             while let Ok(Some(change)) = changes.message().await {
                 if matches!(change.r#type(), Type::Added | Type::Modified) {
-                    look(
+                    show(
                         &change
                             .object
                             .as_ref()
@@ -290,12 +290,12 @@ mod tests {
 
     #[test]
     fn a_machine_is_waited_for_unless_nothing_starts_it() {
-        let of = |strategy: &str, state: &str, is_created, ready: &str| match look(&machine(
+        let of = |strategy: &str, state: &str, is_created, ready: &str| match readiness(&machine(
             strategy, state, is_created, ready,
         )) {
-            Ok(Look::Ready) => "ready",
-            Ok(Look::Waiting) => "waiting",
-            Ok(Look::Stays(_)) => "stays",
+            Ok(Readiness::Ready) => "ready",
+            Ok(Readiness::Waiting) => "waiting",
+            Ok(Readiness::Stays(_)) => "stays",
             Err(_) => "over",
         };
         for (strategy, state, is_created, ready, wanted) in [

@@ -258,7 +258,7 @@ struct Steps {
 impl Steps {
     /// Takes in a VMI as it is `at` that time since the beginning. Returns the steps whose text has changed, and
     /// whether each has begun or ended.
-    fn look(&mut self, vmi: &Value, at: Duration) -> Vec<(Step, bool)> {
+    fn update(&mut self, vmi: &Value, at: Duration) -> Vec<(Step, bool)> {
         let passed = at.saturating_sub(std::mem::replace(&mut self.seen, at));
         let was = std::mem::replace(&mut self.present, Step::under_way(vmi));
         let took = Step::ALL.into_iter().zip(&mut self.took);
@@ -342,9 +342,9 @@ impl View {
     }
 
     /// Shows how far a VMI is.
-    pub fn look(&mut self, vmi: &Value) {
+    pub fn update(&mut self, vmi: &Value) {
         let before = self.steps.present;
-        let changed = self.steps.look(vmi, self.start.elapsed());
+        let changed = self.steps.update(vmi, self.start.elapsed());
         if self.is_terminal {
             // The time of a step is shown once it is no longer under way.
             if !changed.is_empty() || before != self.steps.present {
@@ -501,7 +501,7 @@ mod tests {
         let (mut steps, mut lines) = (Steps::default(), Vec::new());
         for (second, vmi) in seen {
             let at = Duration::from_secs(*second);
-            for (step, is_new) in steps.look(vmi, at) {
+            for (step, is_new) in steps.update(vmi, at) {
                 lines.extend(is_new.then(|| plain(step, steps.of(step), at)).flatten());
             }
         }
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(lines, [line]);
         // It is over, and the next step has not ended.
         let next = vmi("Scheduling", "PreparingDisks", false);
-        steps.look(&next, Duration::from_secs(30));
+        steps.update(&next, Duration::from_secs(30));
         let image = row(Step::Image, &steps, Duration::from_secs(31), 80);
         assert_eq!(image.unwrap(), "image         30.0 s");
     }

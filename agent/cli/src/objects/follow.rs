@@ -14,15 +14,15 @@ use crate::text::text;
 /// How long to wait between attempts to reach an agent that was reached before.
 pub(super) const RETRY: Duration = Duration::from_millis(200);
 
-/// Calls `look` with an object as it is and after each change (`None`: it is not there) until `look` answers `true`;
+/// Calls `on_change` with an object as it is and after each change (`None`: it is not there) until `on_change` answers `true`;
 /// through restarts of the agent. `goal` completes the sentence "timed out waiting for".
 pub async fn until(
     client: &mut Client,
     id: &ObjectName,
     (timeout, goal): (Duration, &str),
-    look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
+    on_change: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let followed = tokio::time::timeout(timeout, follow(client, id, false, look));
+    let followed = tokio::time::timeout(timeout, follow(client, id, false, on_change));
     followed.await.unwrap_or_else(|_| {
         let kind = id.kind.to_lowercase();
         Err(Failure::TimedOut(format!(
@@ -38,7 +38,7 @@ async fn follow(
     client: &mut Client,
     id: &ObjectName,
     mut reached: bool,
-    mut look: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
+    mut on_change: impl FnMut(Option<&Value>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     loop {
         let request = WatchObjectsRequest {
@@ -53,11 +53,11 @@ async fn follow(
                 let (mut changes, mut seen) = (answer.into_inner(), false);
                 while let Ok(Some(change)) = changes.message().await {
                     let done = match change.r#type() {
-                        Type::Deleted => look(None)?,
+                        Type::Deleted => on_change(None)?,
                         // The first bookmark ends the list of what is there.
-                        Type::Bookmark if !seen => look(None)?,
+                        Type::Bookmark if !seen => on_change(None)?,
                         Type::Bookmark => false,
-                        _ => look(Some(&read(&change.object)?))?,
+                        _ => on_change(Some(&read(&change.object)?))?,
                     };
                     if done {
                         return Ok(());

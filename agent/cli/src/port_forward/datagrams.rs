@@ -28,7 +28,7 @@ const LARGEST: usize = 65_535;
 const BACKLOG: usize = 64;
 
 /// Hears peers for as long as the process lives.
-pub async fn serve(socket: UdpSocket, target: Arc<Target>, room: Arc<Semaphore>) {
+pub async fn serve(socket: UdpSocket, target: Arc<Target>, slots: Arc<Semaphore>) {
     let socket = Arc::new(socket);
     let mut peers: HashMap<SocketAddr, mpsc::Sender<Vec<u8>>> = HashMap::new();
     let mut buffer = vec![0; LARGEST];
@@ -49,12 +49,12 @@ pub async fn serve(socket: UdpSocket, target: Arc<Target>, room: Arc<Semaphore>)
             Some(known) => known.clone(),
             None => {
                 // One that finds no room is lost with its peer.
-                let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
+                let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
                     continue;
                 };
                 let (datagrams, receiver) = mpsc::channel(BACKLOG);
                 let (socket, target) = (Arc::clone(&socket), Arc::clone(&target));
-                tokio::spawn(converse(socket, peer, receiver, target, place));
+                tokio::spawn(converse(socket, peer, receiver, target, slot));
                 peers.insert(peer, datagrams.clone());
                 datagrams
             }
@@ -69,12 +69,12 @@ async fn converse(
     peer: SocketAddr,
     datagrams: mpsc::Receiver<Vec<u8>>,
     target: Arc<Target>,
-    place: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 ) {
     if let Err(failure) = carry(&socket, peer, datagrams, &target).await {
         note(&format!("datagrams of {peer}: {failure}"));
     }
-    drop(place);
+    drop(slot);
 }
 
 async fn carry(

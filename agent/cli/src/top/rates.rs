@@ -54,15 +54,15 @@ impl Sums {
             let requests = disk.read_requests.saturating_add(disk.write_requests);
             sums.requests = sums.requests.saturating_add(requests);
         }
-        for card in &usage.interfaces {
-            sums.receive = sums.receive.saturating_add(card.receive_bytes);
-            sums.transmit = sums.transmit.saturating_add(card.transmit_bytes);
+        for nic in &usage.interfaces {
+            sums.receive = sums.receive.saturating_add(nic.receive_bytes);
+            sums.transmit = sums.transmit.saturating_add(nic.transmit_bytes);
         }
         sums
     }
 }
 
-/// What guests used between two looks. One that is new, or whose VMM is another, has no rates yet.
+/// What guests used between two reads. One that is new, or whose VMM is another, has no rates yet.
 pub fn rows(before: &[GuestUsage], now: &[GuestUsage]) -> Vec<Row> {
     let before: BTreeMap<&str, &GuestUsage> = before
         .iter()

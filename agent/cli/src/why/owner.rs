@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use serde_json::Value;
 
 use crate::text::text;
@@ -16,19 +16,19 @@ pub fn links(object: &Value) -> Vec<String> {
         .map(|owner| format!("{} {}", text(owner, "/kind"), text(owner, "/name")))
         .collect();
     match source(object) {
-        Owner::GrpcCaller => {}
+        ObjectSource::GrpcCaller => {}
         source => links.push(source.to_string()),
     }
     links
 }
 
-fn source(object: &Value) -> Owner {
+fn source(object: &Value) -> ObjectSource {
     let annotations = object.pointer("/metadata/annotations");
     let annotations = annotations.and_then(Value::as_object).into_iter().flatten();
     let annotations: BTreeMap<String, String> = annotations
         .map(|(key, value)| (key.clone(), text(value, "")))
         .collect();
-    Owner::of(&annotations)
+    ObjectSource::of(&annotations)
 }
 
 #[cfg(test)]

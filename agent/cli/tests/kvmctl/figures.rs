@@ -49,7 +49,7 @@ fn a_log_that_is_followed_goes_on_where_it_was_when_the_agent_comes_back() {
 }
 
 #[test]
-fn what_guests_use_is_the_difference_of_two_looks() {
+fn what_guests_use_is_the_difference_of_two_reads() {
     let agent = Agent::new();
     let _server = agent.serve();
     let table = |args: &[&str]| {

@@ -18,19 +18,19 @@ use super::status::{Facts, report};
 use super::view::{BURST, VMI, View, is_final, is_ready};
 use crate::event::ControllerEvent;
 
-/// What a look at a set comes to.
+/// Result of a round for one set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// In the order in which they are carried out.
     pub writes: Vec<Write>,
     /// For people.
     pub events: Vec<ControllerEvent>,
-    /// Look again at this time, whether anything changes or not.
+    /// Decide again at this time, whether anything changes or not.
     pub again_at: Option<Duration>,
 }
 
 /// Decides what is to be done for a set. `now` counts from any fixed moment, `date` is the same as RFC 3339 has it. What
-/// the view shows must have been noted in the memory ([`Memory::look`]).
+/// the view shows must have been noted in the memory ([`Memory::observe`]).
 #[must_use]
 pub fn decide(view: &View, memory: &mut Memory, now: Duration, date: &str) -> Outcome {
     let mut outcome = Outcome::default();

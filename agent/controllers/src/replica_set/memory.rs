@@ -1,4 +1,4 @@
-//! What the controller remembers of a set between two looks. Losing it is harmless as long as the next look is at a
+//! What the controller remembers of a set between two rounds. Losing it is harmless as long as the next round has a
 //! state that is no older than the last write.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub struct Memory {
     pub(super) ending: BTreeMap<String, Ending>,
     /// VMIs whose owners the controller may not change, by uid.
     pub(super) left_alone: BTreeSet<String>,
-    /// What kept the last look's writes from being carried out.
+    /// Error of the last round's writes.
     pub(super) failure: Option<Failure>,
     /// Rounds of replacements that followed each other closely.
     rounds: u32,
@@ -65,7 +65,7 @@ pub(super) struct Failure {
 
 impl Memory {
     /// Takes note of a view: what has come into it is no longer waited for.
-    pub fn look(&mut self, view: &View) {
+    pub fn observe(&mut self, view: &View) {
         let uid = &view.set.metadata.uid;
         if self.uid != *uid {
             *self = Self {

@@ -12,7 +12,7 @@ use super::view::is_ready;
 use crate::event::ControllerEvent;
 use crate::patch::replacing;
 
-/// Condition of a set whose owner has paused it.
+/// Condition of a set that a user has paused.
 const PAUSED: &str = "ReplicaPaused";
 
 /// Condition of a set whose replicas cannot be made or deleted.

@@ -20,7 +20,7 @@ pub struct ReplicaSets {
     memories: BTreeMap<ObjectId, Memory>,
     /// The generation that each set was last seen with.
     generations: BTreeMap<ObjectId, i64>,
-    /// The changes up to this version were followed; nothing before the first look.
+    /// The changes up to this version were followed; `None` before the first round.
     followed: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ impl ReplicaSets {
         let Some(id) = self.queue.take(now) else {
             return Ok(false);
         };
-        let view = match look(store, &id) {
+        let view = match read_view(store, &id) {
             Ok(Some(view)) => view,
             Ok(None) => {
                 self.memories.remove(&id);
@@ -136,7 +136,7 @@ impl ReplicaSets {
             }
         };
         let memory = self.memories.entry(id.clone()).or_default();
-        memory.look(&view);
+        memory.observe(&view);
         let outcome = decide(&view, memory, now, date);
         for event in outcome.events {
             report(&view.set, event);
@@ -160,7 +160,7 @@ impl ReplicaSets {
 }
 
 /// What is to be seen of a set; nothing when it is gone.
-fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreError> {
+fn read_view(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreError> {
     let sets = store.list(SET, Some(&id.namespace))?;
     let Some(set) = sets.items.into_iter().find(|set| set.id() == *id) else {
         return Ok(None);

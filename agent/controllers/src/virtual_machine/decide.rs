@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_domain::{Kit, Owner, RunStrategy};
+use agent_domain::{Kit, ObjectSource, RunStrategy};
 use agent_objects::{
     ASKED_GENERATION, ORPHAN_FINALIZER, Object, Part, Preconditions, Write, controller_of,
     owner_reference, spec_and_strategy, with_strategy,
@@ -28,14 +28,14 @@ use super::{make, revision, start_failure};
 /// Marks the start by which `RerunOnFailure` answers a failure; it is void under any other strategy.
 const AFTER_FAILURE: &str = "afterFailure";
 
-/// What a look at a machine comes to.
+/// Result of a round for one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// In the order in which they are carried out. What follows one that failed is not carried out.
     pub writes: Vec<Write>,
     /// The VMI to make once they are.
     pub start: Option<Start>,
-    /// Look again at this time, whether anything changes or not.
+    /// Decide again at this time, whether anything changes or not.
     pub again_at: Option<Duration>,
 }
 
@@ -48,7 +48,7 @@ pub struct Start {
     pub vmi: Object,
 }
 
-/// Decides what is to be done for a machine. What the view shows must have been noted in the memory ([`Memory::look`]).
+/// Decides what is to be done for a machine. What the view shows must have been noted in the memory ([`Memory::observe`]).
 #[must_use]
 pub fn decide(view: &View, memory: &Memory, moment: Moment) -> Outcome {
     let machine = &view.machine;
@@ -60,7 +60,7 @@ pub fn decide(view: &View, memory: &Memory, moment: Moment) -> Outcome {
     if memory.awaited.is_some() {
         return Outcome::default();
     }
-    let look = Look {
+    let round = Round {
         view,
         spec: &spec,
         strategy,
@@ -68,7 +68,7 @@ pub fn decide(view: &View, memory: &Memory, moment: Moment) -> Outcome {
         moment,
     };
     if machine.is_deleted() {
-        return look.go(memory);
+        return round.go(memory);
     }
     if !has_finalizer(machine, FINALIZER) {
         let mut finalizers = machine.metadata.finalizers.clone();
@@ -78,11 +78,11 @@ pub fn decide(view: &View, memory: &Memory, moment: Moment) -> Outcome {
             ..Outcome::default()
         };
     }
-    look.run(memory)
+    round.run(memory)
 }
 
-/// One look at one machine.
-struct Look<'a> {
+/// One decision about one machine.
+struct Round<'a> {
     view: &'a View,
     spec: &'a Spec,
     strategy: RunStrategy,
@@ -90,7 +90,7 @@ struct Look<'a> {
     moment: Moment,
 }
 
-impl Look<'_> {
+impl Round<'_> {
     /// A machine that is to be as its strategy says.
     fn run(&self, memory: &Memory) -> Outcome {
         let mut outcome = Outcome::default();
@@ -247,7 +247,8 @@ impl Look<'_> {
     fn adoptable(&self) -> Option<&Object> {
         let vmi = self.view.vmi.as_ref()?;
         let is_free = controller_of(&vmi.metadata).is_none()
-            && Owner::of(&vmi.metadata.annotations).allows_change_by(&Owner::GrpcCaller);
+            && ObjectSource::of(&vmi.metadata.annotations)
+                .allows_change_by(&ObjectSource::GrpcCaller);
         (is_free && !vmi.is_deleted() && !is_final(vmi)).then_some(vmi)
     }
 
@@ -288,7 +289,7 @@ impl Look<'_> {
     }
 
     /// A request that the strategy of today has no use for: a start that is the second half of a restart or the answer to
-    /// a failure from before the owner changed the strategy, or a stop where the VMI is kept whatever becomes of it.
+    /// a failure from before the user changed the strategy, or a stop where the VMI is kept whatever becomes of it.
     fn is_void(&self, request: &StateChange) -> bool {
         let generation = self.view.machine.metadata.generation.to_string();
         let is_of_now = request.data.get(ASKED_GENERATION) == Some(&generation);

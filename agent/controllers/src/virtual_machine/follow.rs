@@ -23,7 +23,7 @@ pub(super) fn follow(machine: &Object, vmi: &Object, places: Option<&Value>) -> 
     if vmi.is_deleted() || is_final(vmi) {
         return None;
     }
-    // One write at a time: the next one comes with the look at what this one made.
+    // One write at a time: the next round writes after it read the result of this one.
     let (part, patch) = match annotations(machine, vmi) {
         Some(annotations) => (
             Part::Main,

@@ -1,4 +1,4 @@
-//! What the controller remembers of a machine between two looks. Losing it is harmless as long as the next look is at a
+//! What the controller remembers of a machine between two rounds. Losing it is harmless as long as the next round has a
 //! state that is no older than the last write.
 
 use super::view::View;
@@ -10,7 +10,7 @@ pub struct Memory {
     uid: String,
     /// The version at which a VMI was made that is not in view.
     pub(super) awaited: Option<u64>,
-    /// What kept the last look's writes from being carried out.
+    /// Error of the last round's writes.
     pub(super) failure: Option<Failure>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Failure {
 
 impl Memory {
     /// Takes note of a view: what has come into it is no longer waited for.
-    pub fn look(&mut self, view: &View) {
+    pub fn observe(&mut self, view: &View) {
         let uid = &view.machine.metadata.uid;
         if self.uid != *uid {
             *self = Self {

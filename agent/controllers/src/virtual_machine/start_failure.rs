@@ -12,7 +12,7 @@ const FIRST: u64 = 10;
 /// The longest wait.
 const LONGEST: u64 = 300;
 
-/// The failures after a look.
+/// The failures after a round.
 pub(super) fn count(
     before: Option<&StartFailure>,
     vmi: Option<&Object>,

@@ -30,7 +30,7 @@ pub enum Request {
 /// Everything that a step depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Situation {
-    /// What the machine's owner wants.
+    /// What the machine's spec asks for.
     pub strategy: RunStrategy,
     /// State of the machine's VMI.
     pub guest: Guest,

@@ -37,7 +37,7 @@ pub struct VirtualMachines {
     generations: BTreeMap<ObjectId, i64>,
     /// Machines that wait for an instance type or preference.
     waiting: BTreeSet<ObjectId>,
-    /// The changes up to this version were followed; nothing before the first look.
+    /// The changes up to this version were followed; `None` before the first round.
     followed: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl VirtualMachines {
         let Some(id) = self.queue.take(now) else {
             return Ok(false);
         };
-        let view = match look(store, &id) {
+        let view = match read_view(store, &id) {
             Ok(Some(view)) => view,
             Ok(None) => {
                 self.memories.remove(&id);
@@ -144,7 +144,7 @@ impl VirtualMachines {
             self.waiting.remove(&id);
         }
         let memory = self.memories.entry(id.clone()).or_default();
-        memory.look(&view);
+        memory.observe(&view);
         let outcome = decide(&view, memory, moment);
         let before = memory.failure.take();
         let is_start = outcome.start.is_some();
@@ -169,7 +169,7 @@ impl VirtualMachines {
 }
 
 /// What is to be seen of a machine; nothing when it is gone.
-fn look(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreError> {
+fn read_view(store: &impl ObjectStore, id: &ObjectId) -> Result<Option<View>, StoreError> {
     // The machine first: the VMI must be no older than it.
     let (_, machine) = store.view(id)?;
     let Some(machine) = machine else {

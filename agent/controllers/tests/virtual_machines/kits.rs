@@ -182,7 +182,7 @@ fn copies_of_older_versions_are_replaced_and_mean_the_same() {
 }
 
 #[test]
-fn a_copy_that_the_owner_asks_for_stays_and_is_of_the_right_sort() {
+fn a_copy_that_the_user_asks_for_stays_and_is_of_the_right_sort() {
     let preference = json!({
         "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachinePreference",
         "metadata": {"name": "small"}, "spec": {},

@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// The owner changes the strategy of a machine whose status records that of its last VMI.
+    /// The user changes the strategy of a machine whose status records that of its last VMI.
     pub fn switch(&mut self, to: RunStrategy, vmi: Option<&Object>, recorded: &str) {
         let from = self.strategy();
         self.strategy = Some(to);

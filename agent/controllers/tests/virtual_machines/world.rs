@@ -162,7 +162,7 @@ impl World {
         true
     }
 
-    /// The owner changes the strategy.
+    /// The user changes the strategy.
     pub fn switch(&mut self, strategy: RunStrategy) {
         // A halted machine that is to start paused is about to be turned on.
         let machine = self.machine();

@@ -18,8 +18,8 @@ use crate::given;
 /// Between two attempts until the guest has them: its agent may start late.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Between two looks at the Secrets.
-const LOOK: Duration = Duration::from_secs(15);
+/// Interval between two reads of the Secrets.
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
 
 /// After which a guest that has them is given them again.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -125,7 +125,7 @@ impl<H: Host> Setter<H> {
                     }
                 }
             }
-            tokio::time::sleep(if has.is_some() { LOOK } else { SOON }).await;
+            tokio::time::sleep(if has.is_some() { POLL_INTERVAL } else { SOON }).await;
         }
     }
 

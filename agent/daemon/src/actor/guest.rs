@@ -104,7 +104,7 @@ enum AgentReport {
 #[derive(Default)]
 struct Reports {
     agent: AgentReport,
-    /// `None` before the first look.
+    /// `None` before the first observation.
     networks: Option<NetworkObservation>,
 }
 
@@ -135,18 +135,18 @@ impl<H: Host> GuestPoller<H> {
         tokio::time::sleep(apart(&asked.record.id.uid)).await;
         let (mut soon, mut misses) = (times_soon(asked.running_since, clock::now()), 0);
         loop {
-            self.look(&asked.record).await;
+            self.read_networks(&asked.record).await;
             match self.agent.host.guest(&asked.record).await {
                 Ok(report) => {
                     (soon, misses) = (0, 0);
-                    self.set_agent(AgentReport::Received(Box::new(report)));
+                    self.set_guest_agent(AgentReport::Received(Box::new(report)));
                 }
                 Err(why) => {
                     tracing::trace!(why, "the agent in the guest does not answer");
                     soon = soon.saturating_sub(1);
                     misses += 1;
                     if misses == MISSES {
-                        self.set_agent(AgentReport::Gone);
+                        self.set_guest_agent(AgentReport::Gone);
                     }
                 }
             }
@@ -155,7 +155,7 @@ impl<H: Host> GuestPoller<H> {
     }
 
     /// Reads with which addresses the guest has been seen, and by which it is judged.
-    async fn look(&self, record: &Record) {
+    async fn read_networks(&self, record: &Record) {
         let Some(vmi) = &self.seen else {
             return;
         };
@@ -165,7 +165,7 @@ impl<H: Host> GuestPoller<H> {
         }
     }
 
-    fn set_agent(&self, report: AgentReport) {
+    fn set_guest_agent(&self, report: AgentReport) {
         self.change(|reports| &mut reports.agent, report);
     }
 

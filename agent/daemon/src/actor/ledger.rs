@@ -97,7 +97,7 @@ impl<H: Host> Actor<H> {
             Ok(gone)
         })?;
         if !gone {
-            // Somebody else's finalizer; its owner's apply wakes this actor.
+            // Somebody else's finalizer; the apply of that finalizer's controller wakes this actor.
             return Ok(Next::At(None));
         }
         info!("gone");

@@ -45,7 +45,7 @@ fn walls(vmi: &Vmi, judged: &BTreeMap<String, JudgedAddresses>) -> Option<Admitt
     })
 }
 
-/// The families in which a guest may claim any address; none if in neither.
+/// The families in which a guest may send from any address; none if in neither.
 fn open_families(judged: JudgedAddresses) -> Option<&'static str> {
     match (judged.ipv4, judged.ipv6) {
         (false, false) => Some("IPv4 and IPv6"),

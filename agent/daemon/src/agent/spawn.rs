@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::Host;
-use agent_plan::GuestClaim;
+use agent_plan::GuestDemand;
 use agent_sources::{ApiError, Kind, ObjectRef};
 use agent_store::StoredObject;
 use futures_util::FutureExt;
@@ -49,19 +49,19 @@ impl<H: Host> Agent<H> {
         let Some(record) = self.store.ledger().record(&row.uid).map_err(store)? else {
             return Ok(());
         };
-        let claim = match (&record.allocations.reservation, &record.report.end) {
-            (Some(claim), _) => claim.clone(),
+        let demand = match (&record.allocations.reservation, &record.report.end) {
+            (Some(demand), _) => demand.clone(),
             (None, Some(_)) => return Ok(()),
             // What this release cannot read keeps what it has; how much nobody can tell.
             (None, None) => match Vmi::restore(object::vmi(row)?) {
-                Ok(admitted) => self.node.reservations.claim_of(&admitted.vmi),
+                Ok(admitted) => self.node.reservations.demand_of(&admitted.vmi),
                 Err(_) => return Ok(()),
             },
         };
-        self.node.reservations.note(GuestClaim {
+        self.node.reservations.note(GuestDemand {
             uid: row.uid.clone(),
             since: accepted_at(&record),
-            claim,
+            demand,
             holds: record.allocations.reservation.is_some() || record.launches.present().is_some(),
         });
         Ok(())

@@ -1,6 +1,6 @@
 //! What a control plane is answered.
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_sources::ApiError;
 use agent_store::AssignmentKey;
 use proto_node::controlplane::Answer;
@@ -39,8 +39,8 @@ impl Refusal {
         Self::new(Answered::Altered, message)
     }
 
-    pub(super) fn owned(owner: &Owner) -> Self {
-        let message = format!("the name belongs to {owner}: {}", owner.way_out());
+    pub(super) fn of_another_source(source: &ObjectSource) -> Self {
+        let message = format!("the name belongs to {source}: {}", source.way_out());
         Self::new(Answered::OwnedByAnother, message)
     }
 

@@ -14,7 +14,7 @@ use crate::error::WriteError;
 use crate::{clock, events, object, orders};
 
 /// Leases are looked at this often at least: the node may have slept, which timers do not notice.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// After the ledger failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,11 +38,11 @@ impl Placements {
         loop {
             let pause = match self.keep_leases() {
                 Ok(None) => None,
-                Ok(Some(left)) => {
-                    Some(Duration::from_millis(u64::try_from(left.0).unwrap_or(0)).min(LOOK))
-                }
+                Ok(Some(left)) => Some(
+                    Duration::from_millis(u64::try_from(left.0).unwrap_or(0)).min(CHECK_INTERVAL),
+                ),
                 Err(error) => {
-                    error!(%error, "leases cannot be looked at");
+                    error!(%error, "leases cannot be checked");
                     Some(PAUSE)
                 }
             };
@@ -117,7 +117,7 @@ impl Placements {
                 control_plane = key.control_plane,
                 vmi = %format_args!("{}/{}", key.namespace, key.name),
                 told = ?decided.map(|(outcome, _)| outcome),
-                "the lease was looked at"
+                "the lease was checked"
             );
             Ok(Some(placed.uid))
         })?;
@@ -180,7 +180,7 @@ fn placement(
         return Ok(None);
     };
     let metadata = object::metadata(&object::vmi(&row)?);
-    if agent_domain::Owner::of(&metadata.annotations) != offer::owner(key) {
+    if agent_domain::ObjectSource::of(&metadata.annotations) != offer::source(key) {
         return Ok(None);
     }
     Ok(Some(Placement {

@@ -1,6 +1,6 @@
 //! An assignment as it was heard: read once, judged whole.
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_plan::{LeaseTerms, Millis, OnExpiry};
 use agent_sources::{Apply, CallerTrace, Delete, Kind, ObjectRef, TOKEN_ANNOTATION};
 use agent_store::{AssignmentKey, ObjectKey};
@@ -67,7 +67,7 @@ impl Offered {
             idempotency_key: String::new(),
             dry_run: false,
             create_only: true,
-            by: owner(&self.key),
+            by: source(&self.key),
             manager: String::from("kvmlet-control-plane"),
             trace: CallerTrace::default(),
         }
@@ -80,7 +80,7 @@ impl Offered {
             grace_period_seconds: None,
             uid: String::new(),
             resource_version: String::new(),
-            by: owner(&self.key),
+            by: source(&self.key),
             propagation: None,
             dry_run: false,
         }
@@ -131,9 +131,9 @@ pub(super) fn object_key(key: &AssignmentKey) -> ObjectKey {
     object::key(&target(key))
 }
 
-/// The owner of an assigned object: its control plane.
-pub(super) fn owner(key: &AssignmentKey) -> Owner {
-    Owner::ControlPlane {
+/// The source of an assigned object: its control plane.
+pub(super) fn source(key: &AssignmentKey) -> ObjectSource {
+    ObjectSource::ControlPlane {
         name: key.control_plane.clone(),
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_control_plane_says_of_owner_and_token_does_not_count() {
+    fn what_a_control_plane_says_of_source_and_token_does_not_count() {
         let plain = assignment("web");
         let mut dressed = plain.clone();
         let metadata = dressed.object.get_or_insert_default();

@@ -12,7 +12,7 @@ use super::Guests;
 use crate::error::store;
 use crate::object;
 
-/// Between two looks at what a guest printed.
+/// Interval between two reads of what a guest printed.
 const POLL: Duration = Duration::from_millis(250);
 
 /// Largest piece. A client that does not read has one on its way, and the next is not read before that has left.
@@ -314,7 +314,7 @@ impl LogSender {
         })
     }
 
-    /// Sends what a VMM that is gone printed since the last look: the end of its log.
+    /// Sends what a VMM that is gone printed since the last read: the end of its log.
     async fn send_rest(&mut self, log: &mut LogReader) -> Result<(), ClientGone> {
         let Some(next) = self.next else {
             return Ok(());

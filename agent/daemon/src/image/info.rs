@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &InfoArguments) -> anyhow::Result<()> {
     let image = DiskImage::open(&arguments.file, arguments.format.map(Into::into))?;
     let disk_bytes = image.file().metadata()?.blocks() * 512;
     let name = arguments.file.display().to_string();
-    let info = image_info(image).with_context(|| format!("{name} cannot be looked at"))?;
+    let info = image_info(image).with_context(|| format!("{name} cannot be inspected"))?;
     let text = match arguments.output {
         Output::Human => human(&name, &info, disk_bytes),
         Output::Json => format!("{:#}\n", object(&name, &info, disk_bytes)),

@@ -12,7 +12,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 pub(super) use self::table::number;
 use self::table::{
-    CARD_COUNTERS, DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, machine,
+    DISK_COUNTERS, GUEST_COUNTERS, GUEST_GAUGES, INTERFACE_COUNTERS, NIC_COUNTERS, machine,
     seconds, usage,
 };
 use super::families::{Kind, Sample, SampleLabels, count, family};
@@ -55,31 +55,31 @@ impl Collector for GuestMetrics {
             });
             family(out, Kind::Counter, (name, help), samples)?;
         }
-        for (name, help, value) in CARD_COUNTERS {
+        for (name, help, value) in NIC_COUNTERS {
             let samples = self.guests().flat_map(|guest| {
-                let cards = machine(guest).map_or(&[][..], |machine| &machine.cards);
-                cards.iter().map(move |card| Sample {
-                    labels: self.labels_and(guest, "interface", card.name.clone()),
-                    value: value(card),
+                let nics = machine(guest).map_or(&[][..], |machine| &machine.nics);
+                nics.iter().map(move |nic| Sample {
+                    labels: self.labels_and(guest, "interface", nic.name.clone()),
+                    value: value(nic),
                 })
             });
             family(out, Kind::Counter, (name, help), samples)?;
         }
         for (name, help, value) in INTERFACE_COUNTERS {
             let samples = self.guests().flat_map(|guest| {
-                let cards = usage(guest).map_or(&[][..], |usage| &usage.interfaces);
-                cards.iter().map(move |card| Sample {
-                    labels: self.labels_and(guest, "interface", card.name.clone()),
-                    value: value(card),
+                let nics = usage(guest).map_or(&[][..], |usage| &usage.interfaces);
+                nics.iter().map(move |nic| Sample {
+                    labels: self.labels_and(guest, "interface", nic.name.clone()),
+                    value: value(nic),
                 })
             });
             family(out, Kind::Counter, (name, help), samples)?;
         }
         let refused = self.guests().flat_map(|guest| {
             let refused = usage(guest).map_or(&[][..], |usage| &usage.refused);
-            refused.iter().map(move |card| Sample {
-                labels: self.labels_and(guest, "interface", card.name.clone()),
-                value: number(card.frames),
+            refused.iter().map(move |nic| Sample {
+                labels: self.labels_and(guest, "interface", nic.name.clone()),
+                value: number(nic.frames),
             })
         });
         family(out, Kind::Counter, REFUSED, refused)?;

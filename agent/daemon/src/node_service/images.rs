@@ -130,6 +130,6 @@ fn count(number: usize) -> u32 {
 }
 
 fn failed(error: std::io::Error) -> ApiError {
-    tracing::error!(%error, "images cannot be looked at");
-    ApiError::Internal(format!("images cannot be looked at: {error}"))
+    tracing::error!(%error, "images cannot be inspected");
+    ApiError::Internal(format!("images cannot be inspected: {error}"))
 }

@@ -22,7 +22,7 @@ use crate::error::WriteError;
 use crate::generated_name::{self, Attempts};
 use crate::idempotency::check_key;
 use crate::object;
-use crate::owner;
+use crate::object_source;
 use crate::traces::{self, Call, Moment};
 use crate::{clock, events, orders, paths, vsock};
 
@@ -83,7 +83,7 @@ impl Objects {
         let now = clock::now();
         clear_server_fields(&mut apply.object);
         check_form(&apply.object)?;
-        owner::claim(apply.object.metadata.get_or_insert_default(), &apply.by);
+        object_source::set_source(apply.object.metadata.get_or_insert_default(), &apply.by);
         let mut committing = None;
         let mut stored = None;
         for _ in 0..ATTEMPTS {
@@ -133,7 +133,7 @@ impl Objects {
             self.judge_within(transaction, on, earlier, decided)
         };
         if apply.dry_run {
-            let judged = self.store.look(judged)?;
+            let judged = self.store.read_as_transaction(judged)?;
             return Ok(judged.map(|judged| match judged {
                 Judged::Repeated(applied) => (*applied, false),
                 Judged::Decided(decision, _) => (decision.applied, false),
@@ -152,7 +152,7 @@ impl Objects {
                 call.made(decision.applied.object.metadata.get_or_insert_default());
             }
             *committing = call.mark();
-            paths::claim(transaction, &claimed)?;
+            paths::put_records(transaction, &claimed)?;
             let key = &apply.idempotency_key;
             let applied = self.store_decision(transaction, *decision, key, now)?;
             // After all that may refuse: others share the transaction.
@@ -210,7 +210,7 @@ impl Objects {
         let decision = decided?;
         let owner = (target.namespace.as_str(), target.name.as_str());
         let rules = self.node.path_rules();
-        let claimed = paths::judge_claims(transaction, &rules, owner, &decision.written)?;
+        let claimed = paths::judge_disks(transaction, &rules, owner, &decision.written)?;
         Ok(Some(Judged::Decided(Box::new(decision), claimed)))
     }
 
@@ -280,7 +280,7 @@ impl Objects {
             }
             Some(row) => {
                 let present = object::vmi(row)?;
-                owner::check_change(VMI_KIND, &object::metadata(&present), &apply.by)?;
+                object_source::check_change(VMI_KIND, &object::metadata(&present), &apply.by)?;
                 if apply.create_only {
                     let metadata = object::metadata(&present);
                     let text = format!("{VMI_KIND} {:?} already exists", metadata.name);

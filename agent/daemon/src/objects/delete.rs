@@ -11,7 +11,7 @@ use proto_node::node::object::Kind as Stored;
 use super::Objects;
 use crate::error::store;
 use crate::object::is_vmi;
-use crate::{clock, object, owner};
+use crate::{clock, object, object_source};
 
 /// What a delete comes to.
 struct Decision {
@@ -75,7 +75,7 @@ impl Objects {
         let mut vmi = object::vmi(row)?;
         let kind = delete.target.kind.as_str();
         let control_plane = self.control_planes.dialled();
-        owner::check_delete((kind, &object::metadata(&vmi)), &delete.by, control_plane)?;
+        object_source::check_delete((kind, &object::metadata(&vmi)), &delete.by, control_plane)?;
         let own = object::own_grace_seconds(&vmi);
         let grace = delete.grace_period_seconds.unwrap_or(own);
         let metadata = vmi.metadata.get_or_insert_default();

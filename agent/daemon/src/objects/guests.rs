@@ -78,7 +78,7 @@ impl Objects {
             idempotency_key: by.idempotency_key.clone(),
             dry_run: by.dry_run,
             create_only: true,
-            by: by.owner.clone(),
+            by: by.source.clone(),
             manager: by.manager.clone(),
             trace: CallerTrace::default(),
         };

@@ -103,7 +103,7 @@ impl Objects {
             grace_period_seconds: Some(seconds),
             uid: vmi.metadata.uid.clone(),
             resource_version: String::new(),
-            by: by.owner.clone(),
+            by: by.source.clone(),
             propagation: None,
             dry_run: false,
         });

@@ -1,6 +1,6 @@
 //! The Node object: what this node is, for whoever reads objects.
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{Object, ObjectId, ObjectKind, Part, Written};
 use agent_sources::{ApiError, ObjectRegistry, WriteBy};
 use proto_node::node::{GetNodeInfoResponse, NodeResources};
@@ -141,7 +141,7 @@ fn id_of(name: &str) -> ObjectId {
 
 fn own() -> WriteBy {
     WriteBy {
-        owner: Owner::GrpcCaller,
+        source: ObjectSource::GrpcCaller,
         dry_run: false,
         idempotency_key: String::new(),
         manager: String::new(),

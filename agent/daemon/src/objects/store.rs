@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_controllers::{Change, ChangeKind, Listed, ObjectStore, StoreError};
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{Kinds, Object, ObjectId, Part, Preconditions, Propagation, Writer};
 use agent_sources::{ApiError, ObjectDelete, ObjectPatch, ObjectRegistry, WriteBy};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use crate::object;
 
 /// Controllers write as whoever calls the service of the node.
 pub(super) const CONTROLLER: WriteBy = WriteBy {
-    owner: Owner::GrpcCaller,
+    source: ObjectSource::GrpcCaller,
     dry_run: false,
     idempotency_key: String::new(),
     manager: String::new(),
@@ -148,15 +148,15 @@ impl ObjectStore for Objects {
         let row = row.map_err(|error| refused(store(error)))?;
         let row = row.ok_or_else(|| refused(not_found(entry, id)))?;
         let present = object::metadata_of(&row).map_err(refused)?;
-        let owner = Owner::of(&present.annotations);
+        let owner = ObjectSource::of(&present.annotations);
         let is_guest = matches!(entry.writer, Writer::Guests);
-        if is_guest && !owner.allows_change_by(&CONTROLLER.owner) {
+        if is_guest && !owner.allows_change_by(&CONTROLLER.source) {
             let text = format!("{} {:?} belongs to {owner}", id.kind, id.name);
             return Err(StoreError::Refused(text));
         }
         // What becomes of an object is for its controller to say, whoever asks for the object.
         let by = WriteBy {
-            owner,
+            source: owner,
             ..CONTROLLER
         };
         let patch = ObjectPatch {

@@ -17,7 +17,7 @@ use super::wait::wait;
 use super::write::{Decision, agent_only};
 use super::{Objects, key, kind_of, refused};
 use crate::error::WriteError;
-use crate::{clock, owner};
+use crate::{clock, object_source};
 
 /// One of the writes of an agent on its own account that are carried out together.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ impl Objects {
 
     fn companion(&self, mut object: Object, by: &WriteBy) -> Result<Companion, ApiError> {
         let kind = kind_of(&object.kind)?;
-        owner::claim(&mut object.metadata, &by.owner);
+        object_source::set_source(&mut object.metadata, &by.source);
         let object = self.new_object(kind, object)?;
         let Decision {
             mut written,

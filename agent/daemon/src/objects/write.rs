@@ -23,7 +23,7 @@ use crate::clock;
 use crate::error::{WriteError, store};
 use crate::generated_name::Attempts;
 use crate::object::FINALIZER;
-use crate::owner::{self, OWN_ANNOTATIONS};
+use crate::object_source::{self, OWN_ANNOTATIONS};
 
 /// What a write comes to.
 pub(super) struct Decision {
@@ -59,7 +59,7 @@ impl Objects {
         match kind.writer {
             Writer::Guests => return self.create_guest(object, None, by),
             Writer::Agent => return Err(agent_only(kind)),
-            Writer::Objects(_) => owner::claim(&mut object.metadata, &by.owner),
+            Writer::Objects(_) => object_source::set_source(&mut object.metadata, &by.source),
         }
         if let Some(written) = self.repeated_write(kind, &object, by)? {
             return Ok(written);
@@ -108,7 +108,7 @@ impl Objects {
             let first = self.read_as(kind, applied(object, None))?;
             return self.create_any(first, by).await;
         }
-        owner::claim(&mut object.metadata, &by.owner);
+        object_source::set_source(&mut object.metadata, &by.source);
         if let Some(written) = self.repeated_write(kind, &object, by)? {
             return Ok(written);
         }
@@ -201,7 +201,7 @@ impl Objects {
         self.change_as_far(kind, object, by, |present| {
             let present = present.ok_or_else(|| not_found(kind, &wanted.id))?;
             let control_plane = self.control_planes.dialled();
-            owner::check_delete((kind.kind, &present.metadata), &by.owner, control_plane)?;
+            object_source::check_delete((kind.kind, &present.metadata), &by.source, control_plane)?;
             let now = clock::rfc3339(clock::now());
             let how = (&wanted.preconditions, wanted.propagation);
             let written = delete(kind, &present, how, &now);
@@ -232,7 +232,7 @@ impl Objects {
             grace_period_seconds: wanted.grace_period_seconds,
             uid: wanted.preconditions.uid.clone(),
             resource_version: wanted.preconditions.resource_version.clone(),
-            by: by.owner.clone(),
+            by: by.source.clone(),
             propagation: Some(wanted.propagation),
             dry_run: by.dry_run,
         })?;
@@ -281,7 +281,7 @@ impl Objects {
         part: Part,
         by: &WriteBy,
     ) -> Result<Decision, ApiError> {
-        owner::check_change(kind.kind, &present.metadata, &by.owner)?;
+        object_source::check_change(kind.kind, &present.metadata, &by.source)?;
         if part == Part::Status && matches!(kind.writer, Writer::Guests) {
             let text = format!("the status of a {} is what its guest is", kind.kind);
             return Err(ApiError::Forbidden(text));

@@ -71,7 +71,7 @@ impl Fixture {
     }
 
     /// Accepts a VMI of the namespace that writes to a disk.
-    fn claim(
+    fn accept(
         &self,
         rules: &PathRules,
         namespace: &str,
@@ -79,9 +79,9 @@ impl Fixture {
     ) -> Result<PathRecords, WriteError> {
         self.ledger.write(|transaction| {
             let written = [disk.to_owned()];
-            let claimed = judge_claims(transaction, rules, (namespace, "web"), &written)?;
-            claim(transaction, &claimed)?;
-            Ok(claimed)
+            let records = judge_disks(transaction, rules, (namespace, "web"), &written)?;
+            put_records(transaction, &records)?;
+            Ok(records)
         })
     }
 
@@ -188,9 +188,12 @@ fn a_disk_that_others_could_name_is_remembered_for_whom_it_was_accepted() {
     let path = fixture.at("srv/x.img");
     let mut rules = fixture.rules();
     rules.grants = vec![grant(fixture.at("srv"), &["a", "b"])];
-    assert_eq!(fixture.claim(&rules, "a", &path).expect("is free").len(), 1);
+    assert_eq!(
+        fixture.accept(&rules, "a", &path).expect("is free").len(),
+        1
+    );
     // Both were judged before either was remembered: the second one is refused because of the first.
-    let refused = fixture.claim(&rules, "b", &path).expect_err("is a's");
+    let refused = fixture.accept(&rules, "b", &path).expect_err("is a's");
     let WriteError::Refused(ApiError::Invalid { errors, .. }) = refused else {
         panic!("{refused}");
     };
@@ -217,14 +220,14 @@ fn a_disk_changes_hands_when_whom_it_is_granted_exactly_is_accepted_with_it() {
     let path = fixture.at("srv/x.img");
     let mut rules = fixture.rules();
     rules.grants = vec![grant(fixture.at("srv"), &["a"])];
-    fixture.claim(&rules, "a", &path).expect("is free");
+    fixture.accept(&rules, "a", &path).expect("is free");
     let before = load(&fixture.ledger, &rules).expect("loaded").get();
     rules.grants.push(grant(path.clone(), &["b"]));
-    fixture.claim(&rules, "b", &path).expect("is handed over");
+    fixture.accept(&rules, "b", &path).expect("is handed over");
     // Also to whoever judges by what was remembered before.
-    fixture.claim(&rules, "a", &path).expect_err("is b's");
+    fixture.accept(&rules, "a", &path).expect_err("is b's");
     rules.records = before;
-    fixture.claim(&rules, "a", &path).expect_err("is b's");
+    fixture.accept(&rules, "a", &path).expect_err("is b's");
     rules.records = load(&fixture.ledger, &rules).expect("loaded").get();
     assert_eq!(
         rules.judge("a", &path, WRITE),

@@ -24,10 +24,10 @@ fn reservations() -> Reservations {
     Reservations::new(String::from("node1"), &facts, rules)
 }
 
-fn cpus(cpu_millis: u64) -> Claim {
-    Claim {
+fn cpus(cpu_millis: u64) -> ResourceDemand {
+    ResourceDemand {
         cpu_millis,
-        ..Claim::default()
+        ..ResourceDemand::default()
     }
 }
 
@@ -65,16 +65,16 @@ fn who_waits_is_called_when_there_is_room_again_and_the_oldest_comes_first() {
 #[test]
 fn what_ran_before_the_agent_counts_and_other_rules_take_nothing_from_it() {
     let reservations = reservations();
-    reservations.note(GuestClaim {
+    reservations.note(GuestDemand {
         uid: String::from("old"),
         since: Timestamp(9),
-        claim: cpus(5000),
+        demand: cpus(5000),
         holds: true,
     });
     assert!(is_granted(&reservations.ask(
         "old",
         Timestamp(9),
-        Claim::default()
+        ResourceDemand::default()
     )));
     assert!(!is_granted(&reservations.ask(
         "new",
@@ -92,7 +92,7 @@ fn what_ran_before_the_agent_counts_and_other_rules_take_nothing_from_it() {
     assert!(is_granted(&reservations.ask(
         "old",
         Timestamp(9),
-        Claim::default()
+        ResourceDemand::default()
     )));
     assert_eq!(reservations.release("old"), ["new"]);
 }
@@ -105,29 +105,29 @@ fn cpus_that_were_granted_are_the_next_agents_too_whatever_it_sets_aside() {
         reservations.set_rules(rules);
         reservations
     };
-    let own = || Claim {
+    let own = || ResourceDemand {
         dedicated: Some(CpuDemand {
             vcpus: 1,
             emulator: false,
             whole_cores: false,
         }),
-        ..Claim::default()
+        ..ResourceDemand::default()
     };
     let granted = |reservation: Reservation| match reservation {
-        Reservation::Granted(claim) => claim.own_cpus().to_string(),
+        Reservation::Granted(demand) => demand.own_cpus().to_string(),
         Reservation::Waits { why } => why,
     };
     let before = with("0-1");
-    let Reservation::Granted(claim) = before.ask("a", Timestamp(1), own()) else {
+    let Reservation::Granted(demand) = before.ask("a", Timestamp(1), own()) else {
         panic!("there is room");
     };
     assert_eq!(granted(before.ask("b", Timestamp(2), own())), "1");
     assert_eq!(granted(before.ask("a", Timestamp(1), own())), "0");
     let after = with("0");
-    after.note(GuestClaim {
+    after.note(GuestDemand {
         uid: String::from("a"),
         since: Timestamp(1),
-        claim,
+        demand,
         holds: true,
     });
     assert_eq!(granted(after.ask("a", Timestamp(1), own())), "0");
@@ -151,45 +151,48 @@ fn the_kernel_is_asked_for_huge_pages_while_nobody_holds_the_book() {
         pools,
         ..reservations()
     });
-    let claim = Claim {
-        hugepages: Some(agent_plan::HugepageClaim {
+    let demand = ResourceDemand {
+        hugepages: Some(agent_plan::HugepageDemand {
             page_bytes: 2 << 20,
             bytes: 4 << 20,
         }),
-        ..Claim::default()
+        ..ResourceDemand::default()
     };
-    assert!(is_granted(&watched.ask("a", Timestamp(1), claim.clone())));
-    assert!(!is_granted(&watched.ask("b", Timestamp(2), claim)));
+    assert!(is_granted(&watched.ask("a", Timestamp(1), demand.clone())));
+    assert!(!is_granted(&watched.ask("b", Timestamp(2), demand)));
     let figures = watched.figures();
     assert_eq!(figures.used.hugepages, figures.allocatable.hugepages);
     assert_eq!(watched.release("a"), ["b"]);
 }
 
 #[test]
-fn claims_of_agents_that_knew_no_cpus_are_read_and_those_of_this_one_read_back() {
+fn demands_of_agents_that_knew_no_cpus_are_read_and_those_of_this_one_read_back() {
     let before = r#"{"memory_bytes":1,"overhead_bytes":2,"cpu_millis":3}"#;
-    let claim: Claim = serde_json::from_str(before).unwrap();
-    assert_eq!((claim.dedicated, &claim.cpus), (None, &None));
-    assert!(!serde_json::to_string(&claim).unwrap().contains("cpus"));
+    let demand: ResourceDemand = serde_json::from_str(before).unwrap();
+    assert_eq!((demand.dedicated, &demand.cpus), (None, &None));
+    assert!(!serde_json::to_string(&demand).unwrap().contains("cpus"));
     let reservations = reservations();
     let mut rules = reservations.ledger().rules.clone();
     rules.dedicated_cpus = "1".parse().unwrap();
     reservations.set_rules(rules);
-    let own = Claim {
+    let own = ResourceDemand {
         dedicated: Some(CpuDemand {
             vcpus: 1,
             emulator: false,
             whole_cores: true,
         }),
-        ..Claim::default()
+        ..ResourceDemand::default()
     };
-    for wanted in [own, Claim::default()] {
-        let Reservation::Granted(claim) =
+    for wanted in [own, ResourceDemand::default()] {
+        let Reservation::Granted(demand) =
             reservations.ask(&format!("{wanted:?}"), Timestamp(1), wanted)
         else {
             panic!("there is room");
         };
-        let text = serde_json::to_string(&claim).unwrap();
-        assert_eq!(serde_json::from_str::<Claim>(&text).unwrap(), claim);
+        let text = serde_json::to_string(&demand).unwrap();
+        assert_eq!(
+            serde_json::from_str::<ResourceDemand>(&text).unwrap(),
+            demand
+        );
     }
 }

@@ -86,7 +86,7 @@ mod tests {
         v6: Some(std::net::Ipv6Addr::new(0xfd00, 1, 2, 3, 0, 0, 0, 7)),
     };
 
-    /// A guest with a card on the pod network and one on a bridge of the configuration.
+    /// A guest with a NIC on the pod network and one on a bridge of the configuration.
     fn vmi(binding: &str) -> Vmi {
         let manifest = json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "u-1"},

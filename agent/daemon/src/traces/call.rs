@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_sources::{ApiError, Applied, Apply, CallerTrace};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Span as _, SpanKind, Tracer};
@@ -25,7 +25,7 @@ struct Open {
     calendar: Calendar,
     begun: Moment,
     parent: Context,
-    by: Owner,
+    by: ObjectSource,
     /// From when a VMI is made of it.
     span: Option<Span>,
     pieces: Vec<Piece>,
@@ -65,9 +65,9 @@ impl Call {
         let mut span = open.start();
         span.set_attributes(super::start::of_vmi(metadata));
         if span.span_context().is_sampled() {
-            let mut said = HashMap::new();
-            TraceContextPropagator::new().inject_context(&within(span.span_context()), &mut said);
-            let parent = said.remove("traceparent");
+            let mut caller = HashMap::new();
+            TraceContextPropagator::new().inject_context(&within(span.span_context()), &mut caller);
+            let parent = caller.remove("traceparent");
             metadata
                 .annotations
                 .extend(parent.map(|parent| (ANNOTATION.to_owned(), parent)));
@@ -80,7 +80,7 @@ impl Call {
         let Some(mut open) = self.0 else { return };
         let span = open.span.take();
         // Sources that look at their objects again and again record no span for most of them.
-        let span = span.or_else(|| (open.by == Owner::GrpcCaller).then(|| open.start()));
+        let span = span.or_else(|| (open.by == ObjectSource::GrpcCaller).then(|| open.start()));
         let Some(mut span) = span else { return };
         match answer {
             Ok(applied) => {
@@ -104,7 +104,7 @@ impl Call {
 impl Open {
     fn start(&self) -> Span {
         let (name, kind, attributes) = match &self.by {
-            Owner::GrpcCaller => {
+            ObjectSource::GrpcCaller => {
                 let method = "kvmlet.node.v1.NodeService/Apply";
                 let attributes = vec![
                     KeyValue::new("rpc.system.name", "grpc"),
@@ -112,11 +112,11 @@ impl Open {
                 ];
                 (method, SpanKind::Server, attributes)
             }
-            Owner::ManifestDirectory { file } => {
+            ObjectSource::ManifestDirectory { file } => {
                 let file = KeyValue::new("file.name", file.clone());
                 ("apply manifest", SpanKind::Internal, vec![file])
             }
-            Owner::ControlPlane { name } => {
+            ObjectSource::ControlPlane { name } => {
                 let name = KeyValue::new("kvmlet.control_plane.name", name.clone());
                 ("apply assignment", SpanKind::Consumer, vec![name])
             }
@@ -132,10 +132,10 @@ impl Open {
 }
 
 /// What the caller's span is, by its own words; none when they are not those of W3C Trace Context.
-fn parent(said: &CallerTrace) -> Context {
+fn parent(caller: &CallerTrace) -> Context {
     let headers = HashMap::from([
-        (String::from("traceparent"), said.parent.clone()),
-        (String::from("tracestate"), said.state.clone()),
+        (String::from("traceparent"), caller.parent.clone()),
+        (String::from("tracestate"), caller.state.clone()),
     ]);
     // Not what the thread is at.
     TraceContextPropagator::new().extract_with_context(&Context::new(), &headers)

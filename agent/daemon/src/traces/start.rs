@@ -1,4 +1,4 @@
-//! The start of one VMI, as its actor goes through it: a span from the first look to the guest's first instruction,
+//! The start of one VMI, as its actor goes through it: a span from the first observation to the guest's first instruction,
 //! with one for each round that did something, and its parts.
 
 use std::collections::{BTreeMap, HashMap};

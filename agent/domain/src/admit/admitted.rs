@@ -4,7 +4,7 @@ use proto_node::vmi::VirtualMachineInstance;
 
 use crate::vmi::Vmi;
 
-/// An admitted VMI and what its owner should know.
+/// An admitted VMI and what its user should know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
     /// The value.

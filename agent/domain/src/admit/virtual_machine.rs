@@ -25,7 +25,7 @@ use crate::vmi::Vmi;
 /// Where a machine holds what its VMIs are made of.
 const TEMPLATE: &str = "spec.template";
 
-/// An admitted machine and what its owner should know.
+/// An admitted machine and what its user should know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdmittedVirtualMachine {
     /// The object as it is to be stored: with the defaults that KubeVirt stores, and no others.
@@ -84,7 +84,7 @@ pub enum Absence {
     Unknown,
 }
 
-/// What the owner of a machine that breaks no rule should know.
+/// What the user of a machine that breaks no rule should know.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineAdvice {
     /// Advice to whoever applies, one sentence each.

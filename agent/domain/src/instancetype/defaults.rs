@@ -1,4 +1,4 @@
-//! What a VMI says when its owner says nothing, as KubeVirt fills it in (`pkg/defaults`): before an instance type and a
+//! What a VMI says when its manifest says nothing, as KubeVirt fills it in (`pkg/defaults`): before an instance type and a
 //! preference are applied, since they hold for devices that are there by default, and after.
 
 use serde_json::{Value, json};

@@ -161,9 +161,13 @@ fn of_two_paths_to_one_device_the_one_that_was_remembered_first_counts() {
     let all = ["/dev/first", "/dev/old", "/dev/second"];
     assert_eq!(before(&plain, "c", "/dev/third"), all);
     assert!(before(&plain, "b", "/disks/b/node").is_empty());
-    let claims: Vec<&Path> = plain.claims().into_iter().map(|(path, _)| path).collect();
+    let disks: Vec<&Path> = plain
+        .exclusive_disks()
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect();
     assert_eq!(
-        claims,
+        disks,
         ["/dev/old", "/dev/first", "/dev/second"].map(Path::new)
     );
     let exact = numbered(&[("/dev", &["a", "b"]), ("/dev/second", &["b"])]);
@@ -184,7 +188,7 @@ fn a_configured_directory_that_is_remembered_itself_says_nothing_of_what_is_in_i
     );
     assert_eq!(
         judge(&rules, "b", "/images", image),
-        Err(PathRefusal::LegacyOwner)
+        Err(PathRefusal::LegacyNamespaces)
     );
     assert!(rules.contains_root(Path::new("/images")) && rules.contains_root(Path::new("/")));
     assert!(!rules.contains_root(Path::new("/images/a")));
@@ -208,7 +212,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
     );
     // A directory that happens to have the name of a namespace is not handed to it.
     let refused = judge(&before, "shop", "/disks/shop/x.img", READ);
-    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
+    assert_eq!(refused, Err(PathRefusal::LegacyNamespaces));
     assert_eq!(
         judge(&before, "default", "/disks/shop/x.img", READ).unwrap(),
         "/disks"
@@ -218,7 +222,7 @@ fn what_was_there_before_stays_with_those_who_used_it_and_can_be_shared() {
         Err(PathRefusal::SharedForReading)
     );
     let refused = judge(&before, "c", "/images/debian", PathUse::Image);
-    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
+    assert_eq!(refused, Err(PathRefusal::LegacyNamespaces));
     let shared = rules(&[("/images", &["*"])], &records);
     assert_eq!(
         judge(&shared, "c", "/images/debian", PathUse::Image).unwrap(),
@@ -266,7 +270,7 @@ fn a_grant_of_a_directory_above_and_one_of_exactly_the_disk_compete_for_it() {
 }
 
 /// The rules once a VMI of the namespace was accepted with the disk as one to write to.
-fn claim(rules: &mut PathRules, namespace: &str, path: &str) -> Result<u64, PathRefusal> {
+fn accept(rules: &mut PathRules, namespace: &str, path: &str) -> Result<u64, PathRefusal> {
     let path = Path::new(path);
     let since = 1 + rules
         .records
@@ -276,28 +280,28 @@ fn claim(rules: &mut PathRules, namespace: &str, path: &str) -> Result<u64, Path
         .unwrap_or(0);
     let before = rules.records.get(path).cloned();
     if rules.is_contested(namespace, path, before.as_ref()) {
-        let record = rules.claimed(namespace, path, before, since)?;
+        let record = rules.record_for(namespace, path, before, since)?;
         Arc::make_mut(&mut rules.records).insert(path.to_owned(), record);
     }
     Ok(rules.records.get(path).map_or(0, |record| record.since))
 }
 
 #[test]
-fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_owner_and_from_grants_above() {
+fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_namespace_and_from_grants_above() {
     let disk = "/srv/x.img";
     let above: (&str, &[&str]) = ("/srv", &["a", "c"]);
     let mut handed = rules(&[above], &[]);
-    let first = claim(&mut handed, "a", disk).unwrap();
+    let first = accept(&mut handed, "a", disk).unwrap();
     assert_eq!(
-        claim(&mut handed, "c", disk),
+        accept(&mut handed, "c", disk),
         Err(PathRefusal::OwnedByOtherNamespace)
     );
     handed
         .grants
         .push(rules(&[(disk, &["b"])], &[]).grants.remove(0));
-    // Its owner goes on until the other one writes to it.
+    // Its namespace goes on until the other one writes to it.
     judge(&handed, "a", disk, WRITE).unwrap();
-    assert_eq!(claim(&mut handed, "b", disk), Ok(first));
+    assert_eq!(accept(&mut handed, "b", disk), Ok(first));
     assert!(!is_contested(&handed, "b", disk));
     for namespace in ["a", "c"] {
         for wanted in [READ, WRITE, PathUse::Image] {
@@ -310,7 +314,7 @@ fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_owner_and_from_gran
         }
         assert!(handed.is_of_another(namespace, Path::new(disk)));
         assert!(is_contested(&handed, namespace, disk));
-        let refused = claim(&mut handed, namespace, disk);
+        let refused = accept(&mut handed, namespace, disk);
         assert_eq!(refused, Err(PathRefusal::OwnedByOtherNamespace));
     }
     judge(&handed, "b", disk, WRITE).unwrap();
@@ -328,7 +332,7 @@ fn a_disk_that_is_granted_exactly_to_several_serves_them_all_and_nobody_else() {
     let disk = "/srv/x.img";
     let mut shared = rules(&[("/srv", &["a", "c"]), (disk, &["a", "b"])], &[]);
     for namespace in ["a", "b", "a"] {
-        claim(&mut shared, namespace, disk).unwrap();
+        accept(&mut shared, namespace, disk).unwrap();
         judge(&shared, "a", disk, WRITE).unwrap();
         judge(&shared, "b", disk, WRITE).unwrap();
         assert_eq!(
@@ -348,7 +352,7 @@ fn a_disk_in_another_namespaces_directory_and_one_from_before_change_hands_likew
     judge(&rules, "a", "/disks/a/x.img", WRITE).unwrap();
     judge(&rules, "default", "/disks/old.img", WRITE).unwrap();
     for (former, disk) in [("a", "/disks/a/x.img"), ("default", "/disks/old.img")] {
-        claim(&mut rules, "b", disk).unwrap();
+        accept(&mut rules, "b", disk).unwrap();
         let refused = judge(&rules, former, disk, READ);
         assert_eq!(refused, Err(PathRefusal::OwnedByOtherNamespace), "{disk}");
     }
@@ -363,7 +367,7 @@ fn a_symlink_leads_to_no_file_that_stays_with_other_namespaces() {
     assert!(!ungranted.is_of_another("default", old));
     // As where the path itself is named.
     let refused = judge(&ungranted, "a", "/disks/old.img", READ);
-    assert_eq!(refused, Err(PathRefusal::LegacyOwner));
+    assert_eq!(refused, Err(PathRefusal::LegacyNamespaces));
     for grant in ["/disks/old.img", "/disks"] {
         let granted = rules(&[(grant, &["a"])], &[left_over]);
         assert!(!granted.is_of_another("a", old), "{grant}");
@@ -375,7 +379,7 @@ fn a_symlink_leads_to_no_file_that_stays_with_other_namespaces() {
 #[test]
 fn who_names_a_directory_as_a_disk_has_not_made_its_files_his() {
     let mut shared = rules(&[("/disks/shared", &["a", "b"])], &[]);
-    claim(&mut shared, "b", "/disks/shared").unwrap();
+    accept(&mut shared, "b", "/disks/shared").unwrap();
     for namespace in ["a", "b"] {
         judge(&shared, namespace, "/disks/shared/x.img", WRITE).unwrap();
         assert!(!shared.is_of_another(namespace, Path::new("/disks/shared/x.img")));

@@ -65,13 +65,13 @@ fn once_a_device_has_a_boot_order_the_others_are_not_tried() {
     let again = agent_domain::Vmi::admit(admitted.object.clone(), &caps()).unwrap();
     assert_eq!(admitted, again);
 
-    let card = json!([{"name": "net", "bridge": {}, "bootOrder": 3}]);
+    let nic = json!([{"name": "net", "bridge": {}, "bootOrder": 3}]);
     let disks = json!([{"name": "root", "bootOrder": 4}, {"name": "scratch", "bootOrder": 2}]);
     let order = |firmware: Value| {
         let changes = [
             ("/spec/domain/firmware", firmware),
             ("/spec/domain/devices/disks", disks.clone()),
-            ("/spec/domain/devices/interfaces", card.clone()),
+            ("/spec/domain/devices/interfaces", nic.clone()),
         ];
         let admitted = admit(with(&changes)).unwrap();
         let boot = admitted.vmi.boot.firmware().unwrap().clone();

@@ -8,12 +8,12 @@ use super::{admit, admit_with, caps, with};
 
 /// The manifest with one masqueraded interface of the pod network, and these members of interface and network.
 fn on_pod(interface: &Value, pod: &Value) -> Value {
-    let mut card = json!({"name": "default", "masquerade": {}});
+    let mut nic = json!({"name": "default", "masquerade": {}});
     for (member, value) in interface.as_object().unwrap() {
-        card[member] = value.clone();
+        nic[member] = value.clone();
     }
     with(&[
-        ("/spec/domain/devices/interfaces", json!([card])),
+        ("/spec/domain/devices/interfaces", json!([nic])),
         ("/spec/networks", json!([{"name": "default", "pod": pod}])),
     ])
 }
@@ -357,17 +357,17 @@ fn a_name_that_is_too_long_is_not_one_of_other_characters() {
 
 #[test]
 fn fields_of_the_pod_network_elsewhere_have_no_effect_or_are_refused() {
-    let card = |members: Value| {
-        let mut card = json!({"name": "net", "bridge": {}});
-        card.as_object_mut()
+    let nic = |members: Value| {
+        let mut nic = json!({"name": "net", "bridge": {}});
+        nic.as_object_mut()
             .unwrap()
             .extend(members.as_object().unwrap().clone());
         with(&[
-            ("/spec/domain/devices/interfaces", json!([card])),
+            ("/spec/domain/devices/interfaces", json!([nic])),
             ("/spec/hostname", json!("db")),
         ])
     };
-    let admitted = admit(card(json!({"ports": [{"port": 80}]}))).unwrap();
+    let admitted = admit(nic(json!({"ports": [{"port": 80}]}))).unwrap();
     let ignored: Vec<&str> = admitted
         .ignored
         .iter()
@@ -377,7 +377,7 @@ fn fields_of_the_pod_network_elsewhere_have_no_effect_or_are_refused() {
         ignored,
         ["spec.domain.devices.interfaces[0].ports", "spec.hostname"]
     );
-    let errors = admit(card(json!({"dhcpOptions": {}}))).unwrap_err();
+    let errors = admit(nic(json!({"dhcpOptions": {}}))).unwrap_err();
     assert!(
         errors[0].contains("the node answers DHCP on the pod network only"),
         "{errors:?}"
@@ -386,9 +386,9 @@ fn fields_of_the_pod_network_elsewhere_have_no_effect_or_are_refused() {
 
 #[test]
 fn a_guest_may_be_bridged_to_the_pod_network() {
-    let bridged = |card: Value| {
+    let bridged = |nic: Value| {
         let mut interface = json!({"name": "default", "bridge": {}});
-        let members = card.as_object().unwrap().clone();
+        let members = nic.as_object().unwrap().clone();
         interface.as_object_mut().unwrap().extend(members);
         with(&[
             ("/spec/domain/devices/interfaces", json!([interface])),

@@ -135,7 +135,7 @@ fn a_link_between_disks_leads_to_no_other_namespaces_disk() {
 }
 
 #[test]
-fn a_disk_that_was_handed_over_opens_for_its_new_owner_alone() {
+fn a_disk_that_was_handed_over_opens_for_its_new_namespace_alone() {
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     std::fs::write(&disk, "b's").unwrap();
@@ -147,8 +147,8 @@ fn a_disk_that_was_handed_over_opens_for_its_new_owner_alone() {
         grants: vec![grant(dir.path(), "a"), grant(&disk, "b")],
         ..PathRules::default()
     };
-    let record = rules.claimed("a", &disk, None, 1).unwrap();
-    let record = rules.claimed("b", &disk, Some(record), 2).unwrap();
+    let record = rules.record_for("a", &disk, None, 1).unwrap();
+    let record = rules.record_for("b", &disk, Some(record), 2).unwrap();
     rules.records = Arc::new([(disk.clone(), record)].into());
     let allowed = |namespace| AllowedPaths::new(rules.clone(), namespace);
     allowed("b").open_disk(&disk, false).unwrap();

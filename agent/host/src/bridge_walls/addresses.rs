@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use agent_plan::JudgedAddresses;
 
-use super::card::Card;
+use super::nic::Nic;
 use crate::netfilter::{
     Batch, Comparison, Family, Field, Netfilter, Part, Rule, Set, TableName, Value,
 };
@@ -41,18 +41,18 @@ mod message {
 
 /// What is in each set from the start, where the configuration names addresses. Those are all that the guest has: it is
 /// judged by them in both families.
-pub(super) fn sets(cards: &[Card]) -> [Set; 4] {
-    let configured = || cards.iter().filter(|card| !card.addresses.is_empty());
-    let tap = |card: &Card| Value::InterfaceName(card.tap.clone());
-    let with = |card: &Card, address: IpAddr| match address {
-        IpAddr::V4(address) => vec![tap(card), Value::Ipv4(address)],
-        IpAddr::V6(address) => vec![tap(card), Value::Ipv6(address)],
+pub(super) fn sets(nics: &[Nic]) -> [Set; 4] {
+    let configured = || nics.iter().filter(|nic| !nic.addresses.is_empty());
+    let tap = |nic: &Nic| Value::InterfaceName(nic.tap.clone());
+    let with = |nic: &Nic, address: IpAddr| match address {
+        IpAddr::V4(address) => vec![tap(nic), Value::Ipv4(address)],
+        IpAddr::V6(address) => vec![tap(nic), Value::Ipv6(address)],
     };
-    let of_card = |card: &Card, is_wanted: fn(&IpAddr) -> bool| -> Vec<_> {
-        let own = IpAddr::V6(link_local(card.mac));
-        let all = card.addresses.iter().copied().chain([own]);
+    let of_nic = |nic: &Nic, is_wanted: fn(&IpAddr) -> bool| -> Vec<_> {
+        let own = IpAddr::V6(link_local(nic.mac));
+        let all = nic.addresses.iter().copied().chain([own]);
         let wanted = all.filter(is_wanted);
-        wanted.map(|address| with(card, address)).collect()
+        wanted.map(|address| with(nic, address)).collect()
     };
     let set = |name, fields, elements| Set {
         name,
@@ -62,10 +62,10 @@ pub(super) fn sets(cards: &[Card]) -> [Set; 4] {
         learns: true,
     };
     let addresses = |is_wanted: fn(&IpAddr) -> bool| {
-        let elements = configured().flat_map(|card| of_card(card, is_wanted));
+        let elements = configured().flat_map(|nic| of_nic(nic, is_wanted));
         elements.collect::<Vec<_>>()
     };
-    let taps = || configured().map(|card| vec![tap(card)]).collect::<Vec<_>>();
+    let taps = || configured().map(|nic| vec![tap(nic)]).collect::<Vec<_>>();
     [
         set(
             ADDRESSES,
@@ -116,7 +116,7 @@ pub(super) fn forged() -> [Rule; 4] {
 
 /// What a server acknowledges to the guest behind the tap that the frame leaves by. No guest that is judged can send such a
 /// message.
-pub(super) fn learned(cards: &'static str) -> [Rule; 2] {
+pub(super) fn learned(nics: &'static str) -> [Rule; 2] {
     let acknowledged = || {
         let (head, head_bytes) = message::HEAD;
         let (cookie, cookie_bytes) = message::ACKNOWLEDGED;
@@ -129,7 +129,7 @@ pub(super) fn learned(cards: &'static str) -> [Rule; 2] {
             .transport_bytes(cookie, Is, &cookie_bytes)
             // An answer to a client that has its address from elsewhere gives none.
             .transport_bytes(message::ADDRESS, IsNot, &[0; 4])
-            .output_and(cards, false, &[(Part::Transport, message::CLIENT, 6)])
+            .output_and(nics, false, &[(Part::Transport, message::CLIENT, 6)])
     };
     [
         acknowledged().learn_output_and(ADDRESSES, &[(Part::Transport, message::ADDRESS, 4)]),

@@ -22,7 +22,7 @@ const MARK: &[u8] = b"a frame of the test";
 /// A guest's tap, as its VMM has it.
 struct Guest {
     tap: File,
-    card: Card,
+    nic: Nic,
 }
 
 impl Guest {
@@ -40,7 +40,7 @@ impl Guest {
         let tap_name = name.to_owned();
         Self {
             tap,
-            card: Card {
+            nic: Nic {
                 tap: tap_name,
                 mac,
                 addresses: Vec::new(),
@@ -135,7 +135,7 @@ fn forged() -> Vec<(&'static str, Vec<u8>)> {
     let tagged = |kind: [u8; 2]| [&kind[..], &[0, 5], &TYPE_ARP].concat();
     vec![
         (
-            "another's card",
+            "another's NIC",
             ethernet(NEIGHBOUR, &TYPE4, &ipv4(&udp(5000))),
         ),
         (
@@ -143,7 +143,7 @@ fn forged() -> Vec<(&'static str, Vec<u8>)> {
             ethernet(NEIGHBOUR, &TYPE_ARP, &arp(LIAR)),
         ),
         (
-            "ARP of another's card",
+            "ARP of another's NIC",
             ethernet(LIAR, &TYPE_ARP, &arp(NEIGHBOUR)),
         ),
         ("an offer of DHCP", ethernet(LIAR, &TYPE4, &ipv4(&udp(67)))),
@@ -213,7 +213,7 @@ fn make_bridge() {
 }
 
 #[test]
-fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_no_addresses() {
+fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_nic_and_serves_no_addresses() {
     in_a_namespace(async || {
         // Nothing is made for guests that there are not.
         restore(&[]).unwrap();
@@ -221,11 +221,11 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
         make_bridge();
         let mut liar = Guest::new("kv0000000007n0", LIAR).await;
         let mut neighbour = Guest::new("kv0000000008n0", NEIGHBOUR).await;
-        restore(std::slice::from_ref(&neighbour.card)).unwrap();
-        show_all_frames(std::slice::from_ref(&liar.card))
+        restore(std::slice::from_ref(&neighbour.nic)).unwrap();
+        show_all_frames(std::slice::from_ref(&liar.nic))
             .await
             .unwrap();
-        change(std::slice::from_ref(&liar.card), true).unwrap();
+        change(std::slice::from_ref(&liar.nic), true).unwrap();
         let honest = ethernet(LIAR, &TYPE_ARP, &arp(LIAR));
         wait("what is honest comes through", || {
             liar.send(&honest);
@@ -240,8 +240,8 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
         // It is known who did it.
         let netfilter = Netfilter::open().unwrap();
         let refused = |tap: &str| refused_of(&netfilter, TABLE, tap).unwrap();
-        assert_eq!(refused(&liar.card.tap), Some(dropped()));
-        assert_eq!(refused(&neighbour.card.tap), Some(0));
+        assert_eq!(refused(&liar.nic.tap), Some(dropped()));
+        assert_eq!(refused(&neighbour.nic.tap), Some(0));
         assert_eq!(refused("nobody"), None);
         // Addresses are somebody else's to judge, and later fragments follow their first.
         for frame in [
@@ -253,11 +253,11 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
             wait("what is honest", || neighbour.received() > 0);
         }
         // Of those that are no guests' nothing is judged.
-        change(std::slice::from_ref(&liar.card), false).unwrap();
+        change(std::slice::from_ref(&liar.nic), false).unwrap();
         liar.send(&ethernet(NEIGHBOUR, &TYPE_ARP, &arp(NEIGHBOUR)));
         wait("another's tap", || neighbour.received() > 0);
         // An agent that starts anew fills in who runs.
-        restore(&[liar.card.clone(), neighbour.card.clone()]).unwrap();
+        restore(&[liar.nic.clone(), neighbour.nic.clone()]).unwrap();
         let before = dropped();
         liar.send(&ethernet(NEIGHBOUR, &TYPE_ARP, &arp(NEIGHBOUR)));
         wait("the walls again", || dropped() > before);
@@ -265,14 +265,14 @@ fn a_guest_on_a_bridge_of_the_configuration_sends_from_its_own_card_and_serves_n
 }
 
 #[test]
-fn a_note_of_cards_is_read_as_it_was_written_and_none_is_no_cards() {
+fn a_note_of_nics_is_read_as_it_was_written_and_none_is_no_nics() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(read(dir.path()).unwrap(), []);
-    let cards = [Card {
+    let nics = [Nic {
         tap: "kv0000000007n0".to_owned(),
         mac: LIAR,
         addresses: vec!["192.0.2.7".parse().unwrap()],
     }];
-    write(dir.path(), &cards).unwrap();
-    assert_eq!(read(dir.path()).unwrap(), cards);
+    write(dir.path(), &nics).unwrap();
+    assert_eq!(read(dir.path()).unwrap(), nics);
 }

@@ -1,7 +1,7 @@
 //! `kvmlet run-hook PROGRAM POINT`: gives up what a hook has no use for and becomes it, for
 //! [`crate::hook_program`].
 //!
-//! A hook is the operator's, and what it reads is its guest's owner's: it has nobody's rights, no network,
+//! A hook is the operator's, and its input is written by the user of the guest: it has nobody's rights, no network,
 //! bounded memory, time and processes, and writes no files. It may read what everybody may read.
 
 use std::ffi::OsString;

@@ -222,9 +222,9 @@ mod tests {
         let held = File::open(dir.path().join("held.raw")).unwrap();
         held.try_lock_shared().unwrap();
         let there = |name: &str| dir.path().join(name).exists();
-        let looks = Cell::new(0);
+        let checks = Cell::new(0);
         let used = || {
-            looks.set(looks.get() + 1);
+            checks.set(checks.get() + 1);
             Ok(if there("newer.raw") { 90 } else { 80 })
         };
         // What may go on is left alone, however full it is.
@@ -239,7 +239,7 @@ mod tests {
         assert!(there("newest.raw") && there("draft.part"));
         // Below the high mark nothing goes.
         assert_eq!(collect_by(dir.path(), any, || Ok(84), (85, 80)).unwrap(), 0);
-        assert!(looks.get() > 0);
+        assert!(checks.get() > 0);
         remove_drafts(dir.path(), "part").unwrap();
         assert!(there("newest.raw") && !there("draft.part"));
         remove_drafts(&dir.path().join("absent"), "part").unwrap();

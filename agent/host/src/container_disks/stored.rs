@@ -60,7 +60,7 @@ pub enum RemoveImageError {
     #[error("the image {0:?} is in use by a guest: delete the guest first")]
     InUse(String),
     /// The directory of images cannot be read or changed.
-    #[error("images cannot be looked at")]
+    #[error("images cannot be inspected")]
     Host(#[from] io::Error),
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// For a look, which says "unknown" rather than wait.
-    pub(crate) fn of_a_look() -> Self {
+    /// For an observation, which says "unknown" rather than wait.
+    pub(crate) fn of_an_observation() -> Self {
         Self {
             hello: Duration::from_secs(1),
             ..Self::of_an_action()

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use agent_domain::PciAddress;
 use agent_plan::{
-    DurableStore, ExitObserved, ExitReason, FailedSync, MachineObserved, MachineState,
-    PauseObserved, Timestamp,
+    DurableStore, ExitObserved, ExitReason, MachineObserved, MachineState, PauseObserved,
+    SyncFailure, Timestamp,
 };
 use proto_vmm::v1;
 
@@ -26,12 +26,12 @@ pub(crate) fn machine_observed(status: &v1::MachineStatus) -> Option<MachineObse
         state,
         resets: status.resets,
         pause,
-        failed_syncs: status.disk_sync_failures.iter().map(failed_sync).collect(),
+        sync_failures: status.disk_sync_failures.iter().map(sync_failure).collect(),
         links_down: status.net_links.as_ref().map(links_down),
     })
 }
 
-/// Addresses where no card can be are left out.
+/// Addresses where no NIC can be are left out.
 fn links_down(links: &v1::NetLinks) -> BTreeSet<PciAddress> {
     let address = |address: &v1::PciAddress| {
         Some(PciAddress {
@@ -42,7 +42,7 @@ fn links_down(links: &v1::NetLinks) -> BTreeSet<PciAddress> {
     links.down.iter().filter_map(address).collect()
 }
 
-fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {
+fn sync_failure(failure: &v1::DiskSyncFailure) -> SyncFailure {
     let disk = failure.disk.unwrap_or_default();
     let store = if failure.is_variable_store {
         DurableStore::Variables
@@ -52,7 +52,7 @@ fn failed_sync(failure: &v1::DiskSyncFailure) -> FailedSync {
             device: disk.device,
         }
     };
-    FailedSync {
+    SyncFailure {
         store,
         error: failure.error.clone(),
     }

@@ -7,8 +7,8 @@ use proto_vmm::v1::{self, frame::Body};
 const MAX_NAME_CHARS: usize = 64;
 /// The most disks that are heard of.
 const MAX_DISKS: usize = 64;
-/// The most network cards that are heard of: as many as a machine has buses.
-const MAX_CARDS: usize = 256;
+/// The most NICs that are heard of: as many as a machine has buses.
+const MAX_NICS: usize = 256;
 /// The longest sentence.
 const MAX_TEXT_CHARS: usize = 1000;
 
@@ -44,7 +44,7 @@ fn tame_status(status: Option<&mut v1::MachineStatus>) {
     if let Some(status) = status {
         tame_text(&mut status.pause_detail);
         if let Some(links) = &mut status.net_links {
-            links.down.truncate(MAX_CARDS);
+            links.down.truncate(MAX_NICS);
         }
         status.disk_sync_failures.truncate(MAX_DISKS);
         for failure in &mut status.disk_sync_failures {

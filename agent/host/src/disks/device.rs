@@ -1,10 +1,10 @@
-//! Owners of block devices, which are known by their numbers: a device has as many nodes as somebody makes for it, and
+//! Who uses block devices, which are known by their numbers: a device has as many nodes as somebody makes for it, and
 //! its partitions are parts of it.
 //!
 //! Whoever writes to a device opens it with `O_EXCL`. The kernel then refuses every other such open and every mount,
 //! of the device, of the disk that it is a partition of and of its partitions. Those that share a device (readers, and
-//! guests whose disk is `shareable`) cannot claim it: each makes sure that nobody has, and keeps a shared lock on the
-//! node that the kernel made for the device, whatever node was named. Writers look for such locks. All claims end with the last descriptor of the open
+//! guests whose disk is `shareable`) do not open it so: each makes sure that nobody has, and keeps a shared lock on the
+//! node that the kernel made for the device, whatever node was named. Writers look for such locks. All locks and exclusive opens end with the last descriptor of the open
 //! file description, which the VMM has.
 
 use std::fmt;
@@ -18,10 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nix::libc;
 use nix::sys::stat::{major, minor};
 
-/// A device has to stay as it was found until it is claimed.
+/// A device has to stay as it was found until it is open and locked.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits until nobody else in this process claims a disk. Only one agent runs on a node.
+/// Waits until nobody else in this process opens and locks a disk. Only one agent runs on a node.
 pub(super) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -82,7 +82,7 @@ impl Device {
     }
 
     /// Makes sure that nobody writes to the device and that nothing of it is mounted. `EBUSY` when that is not so.
-    pub(super) fn ensure_unclaimed(self, handle: &File) -> io::Result<()> {
+    pub(super) fn ensure_no_exclusive_open(self, handle: &File) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_EXCL);
         self.open(&options, handle).map(drop)

@@ -108,7 +108,7 @@ pub(super) fn state_dir(dir: &Path) -> Finding {
         return Finding::fail(
             CHECK,
             format!(
-                "{} cannot be looked at: the agent does not start",
+                "{} cannot be inspected: the agent does not start",
                 dir.display()
             ),
             "mount its file system, or set state_dir in the agent's configuration",

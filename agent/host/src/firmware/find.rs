@@ -104,10 +104,13 @@ impl FirmwareFinder {
     #[must_use]
     pub fn lacks(&self) -> MissingFirmware {
         let finder = self.clone();
-        self.lacks_by(move || finder.look())
+        self.lacks_by(move || finder.inspect())
     }
 
-    fn lacks_by(&self, look: impl FnOnce() -> MissingFirmware + Send + 'static) -> MissingFirmware {
+    fn lacks_by(
+        &self,
+        inspect: impl FnOnce() -> MissingFirmware + Send + 'static,
+    ) -> MissingFirmware {
         let known = || lock(&self.known).last.clone();
         if std::mem::replace(&mut lock(&self.known).is_asked, true) {
             return known();
@@ -115,7 +118,7 @@ impl FirmwareFinder {
         let (sender, found) = std::sync::mpsc::channel();
         let present = Arc::clone(&self.known);
         let asked = std::thread::Builder::new().spawn(move || {
-            let lacks = look();
+            let lacks = inspect();
             *lock(&present) = Known {
                 last: lacks.clone(),
                 is_asked: false,
@@ -124,7 +127,7 @@ impl FirmwareFinder {
             drop(sender.send(lacks));
         });
         if let Err(error) = asked {
-            tracing::warn!(%error, "firmware is not looked for");
+            tracing::warn!(%error, "firmware is not searched for");
             lock(&self.known).is_asked = false;
             return known();
         }
@@ -134,7 +137,7 @@ impl FirmwareFinder {
         })
     }
 
-    fn look(&self) -> MissingFirmware {
+    fn inspect(&self) -> MissingFirmware {
         MissingFirmware {
             bios: self.bios().err(),
             efi: self.efi().err(),

@@ -48,7 +48,7 @@ pub fn kept_variables(state_dir: &Path) -> Result<Vec<KeptVariables>, (PathBuf, 
     for (namespace, directory) in directories(&root(state_dir))? {
         for (name, directory) in directories(&directory)? {
             let file = directory.join(FILE);
-            let seen = look(&file).map_err(|error| (file, error))?;
+            let seen = inspect(&file).map_err(|error| (file, error))?;
             found.extend(seen.map(|(bytes, written, in_use)| KeptVariables {
                 namespace: namespace.clone(),
                 name,
@@ -127,7 +127,7 @@ fn directories(parent: &Path) -> Result<Vec<(String, PathBuf)>, (PathBuf, io::Er
     Ok(found)
 }
 
-fn look(file: &Path) -> io::Result<Option<(u64, SystemTime, bool)>> {
+fn inspect(file: &Path) -> io::Result<Option<(u64, SystemTime, bool)>> {
     let Some(store) = absent_is_none(File::open(file))? else {
         return Ok(None);
     };

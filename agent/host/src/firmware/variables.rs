@@ -10,8 +10,8 @@ use super::image::MAX_IMAGE_BYTES;
 use crate::layout::{absent_is_none, ensure_private_dir};
 use crate::work::Work;
 
-/// Opens and locks a store, which is made of the template when there is none. As a disk, it has one owner
-/// at a time: the lock goes when the file and all that was duplicated from it are closed.
+/// Opens and locks a store, which is made of the template when there is none. As a disk, it is locked by one
+/// VMM at a time: the lock goes when the file and all that was duplicated from it are closed.
 pub(super) fn open(template: &Path, place: &Path, work: &Work) -> Result<File, FirmwareError> {
     let failed = |action: &'static str| {
         move |source: io::Error| FirmwareError::Variables {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::conversation::{GuestAgent, GuestAgentError, one_line, text_of};
 
 /// First and longest interval between polls of a command that runs.
-const FIRST_LOOK: Duration = Duration::from_millis(20);
-const LAST_LOOK: Duration = Duration::from_millis(500);
+const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interfaces and addresses of one that a guest may have; what follows is not looked at.
 const MAX_INTERFACES: usize = 64;
@@ -50,7 +50,7 @@ impl GuestAgent {
         let started = self.ask("guest-exec", &request).await?;
         let pid = started.get("pid").and_then(Value::as_i64);
         let pid = pid.ok_or(GuestAgentError::NoAgent)?;
-        let mut pause = FIRST_LOOK;
+        let mut pause = FIRST_POLL_INTERVAL;
         loop {
             let status = self
                 .ask("guest-exec-status", &json!({ "pid": pid }))
@@ -61,7 +61,7 @@ impl GuestAgent {
                 None => return Err(GuestAgentError::NoAgent),
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_LOOK);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_is_followed_to_its_end_and_its_output_is_one_short_line() {
-        let looks = std::sync::atomic::AtomicUsize::new(0);
+        let polls = std::sync::atomic::AtomicUsize::new(0);
         let mut agent = agent(move |request| match request["execute"].as_str()? {
             "guest-ping" => returns(&json!({})),
             "guest-exec" => {
@@ -189,7 +189,7 @@ mod tests {
                 assert_eq!(request["arguments"], expected);
                 returns(&json!({"pid": 7}))
             }
-            _ if looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 => {
+            _ if polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 => {
                 returns(&json!({"exited": false}))
             }
             _ => {

@@ -45,7 +45,7 @@ const MAX_FOUND_BYTES: u64 = 1 << 20;
 const MAX_WORDS: usize = 1 << 20;
 
 /// Longest that finding an image in an archive may take.
-const LONGEST_LOOK: Duration = Duration::from_secs(60);
+const MAX_SCAN_TIME: Duration = Duration::from_secs(60);
 
 /// An image that was found in its layout.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl OpenedImage {
         ImageDefaults::of_any(&config.unwrap_or_default())
     }
 
-    /// Its layers, the lowest first. They are decoded elsewhere. No guest writes to them meanwhile: what a disk's owner does
+    /// Its layers, the lowest first. They are decoded elsewhere. No guest writes to them meanwhile: what the user of a disk does
     /// with it shows neither by the error of a digest nor in what is read.
     pub(crate) fn open_layers(&self) -> Result<Vec<File>, KernelError> {
         let open = |path: PathBuf| {
@@ -263,13 +263,13 @@ pub(crate) async fn find_in_archive(
         subcommand: READ_ARCHIVE,
         sandbox: None,
         progress: &|_, _| {},
-        longest: LONGEST_LOOK,
+        longest: MAX_SCAN_TIME,
         max_reply_bytes: MAX_FOUND_BYTES,
     };
     let (status, reply) = asked
         .ask(&[archive], request, memory)
         .await?
-        .ok_or_else(|| failed(format!("it took more than {LONGEST_LOOK:?}")))?;
+        .ok_or_else(|| failed(format!("it took more than {MAX_SCAN_TIME:?}")))?;
     match serde_json::from_slice(&reply) {
         Ok(ArchiveReply::Found(image, defaults)) if status.success() => {
             // The child reads what others wrote: its word is judged again.

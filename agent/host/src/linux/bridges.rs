@@ -7,7 +7,7 @@ use agent_plan::Failure;
 
 use super::LinuxHost;
 use super::pod::is_over;
-use crate::bridge_walls::{self, Card};
+use crate::bridge_walls::{self, Nic};
 use crate::failure::{chain, retry};
 use crate::layout::PathUid;
 use crate::netfilter::Restored;
@@ -23,20 +23,20 @@ impl LinuxHost {
         incarnation: u64,
         vmi: &Vmi,
     ) -> Result<(), Failure> {
-        let cards = self.cards_to_judge(uid, vmi)?;
-        if cards.is_empty() {
+        let nics = self.nics_to_judge(uid, vmi)?;
+        if nics.is_empty() {
             return Ok(());
         }
         let mut prepared = self.bridges_prepared.lock().await;
-        let shown = bridge_walls::show_all_frames(&cards).await;
+        let shown = bridge_walls::show_all_frames(&nics).await;
         let walled = || -> io::Result<()> {
             shown?;
             // The note first: an agent that starts anew knows by it whom to judge.
-            bridge_walls::write(&self.layout.run_of_vmm(uid, incarnation), &cards)?;
+            bridge_walls::write(&self.layout.run_of_vmm(uid, incarnation), &nics)?;
             if *prepared {
-                bridge_walls::change(&cards, true)
+                bridge_walls::change(&nics, true)
             } else {
-                bridge_walls::restore(&self.cards_of_guests()?).map(drop)
+                bridge_walls::restore(&self.nics_of_guests()?).map(drop)
             }
         };
         let walled = walled();
@@ -51,13 +51,13 @@ impl LinuxHost {
         })
     }
 
-    /// The guest's cards on networks of the configuration; none where it has been granted that nothing is judged.
-    fn cards_to_judge(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<Card>, Failure> {
+    /// The guest's NICs on networks of the configuration; none where it has been granted that nothing is judged.
+    fn nics_to_judge(&self, uid: &PathUid, vmi: &Vmi) -> Result<Vec<Nic>, Failure> {
         let settings = self.settings();
         let granted = &settings.config.walls_off_for;
         let configured = &settings.config.addresses;
         let name = format!("{}/{}", vmi.namespace, vmi.name);
-        let mut cards = Vec::new();
+        let mut nics = Vec::new();
         for (index, interface) in vmi.interfaces.iter().enumerate() {
             let Attachment::Network(network) = &interface.attachment else {
                 continue;
@@ -65,7 +65,7 @@ impl LinuxHost {
             if !vmi.without_walls {
                 let named = configured.get(network.as_str());
                 let addresses = named.and_then(|named| named.get(&name)).cloned();
-                cards.push(Card {
+                nics.push(Nic {
                     tap: taps::tap_name(uid, index),
                     mac: interface.mac.octets(),
                     addresses: addresses.unwrap_or_default(),
@@ -87,18 +87,18 @@ impl LinuxHost {
                 return Err(retry(NOT_READY, message));
             }
         }
-        Ok(cards)
+        Ok(nics)
     }
 
     /// After a start of the agent: who runs is judged, and nobody else.
     pub(super) async fn tidy_bridge_walls(&self) {
         let mut prepared = self.bridges_prepared.lock().await;
-        let cards = self.cards_of_guests();
-        let done = cards.and_then(|cards| {
-            if let Some(Restored { table, what, .. }) = bridge_walls::restore(&cards)? {
+        let nics = self.nics_of_guests();
+        let done = nics.and_then(|nics| {
+            if let Some(Restored { table, what, .. }) = bridge_walls::restore(&nics)? {
                 tracing::info!(table, what, "a table of nftables is made what it is to be");
             }
-            Ok(!cards.is_empty())
+            Ok(!nics.is_empty())
         });
         match done {
             Ok(is_there) => *prepared = is_there,
@@ -117,31 +117,31 @@ impl LinuxHost {
         if !*prepared {
             return Ok(None);
         }
-        bridge_walls::restore(&self.cards_of_guests()?)
+        bridge_walls::restore(&self.nics_of_guests()?)
     }
 
     /// What the notes of VMMs say that live. One that was left out would not be judged, so a note that cannot be read is an
     /// error.
-    fn cards_of_guests(&self) -> io::Result<Vec<Card>> {
+    fn nics_of_guests(&self) -> io::Result<Vec<Nic>> {
         let mut all = Vec::new();
         for (_, dir) in self.layout.run_dirs_of_vmms()? {
-            let cards = bridge_walls::read(&dir)?;
-            if !cards.is_empty() && !is_over(&dir)? {
-                all.extend(cards);
+            let nics = bridge_walls::read(&dir)?;
+            if !nics.is_empty() && !is_over(&dir)? {
+                all.extend(nics);
             }
         }
         Ok(all)
     }
 
     /// Leaves the taps of VMMs that are over alone.
-    pub(super) fn remove_cards(&self, uid: &PathUid, over: &[u64]) {
+    pub(super) fn remove_nics(&self, uid: &PathUid, over: &[u64]) {
         for incarnation in over {
-            let cards = bridge_walls::read(&self.layout.run_of_vmm(uid, *incarnation));
-            let Ok(cards) = cards else { continue };
-            if cards.is_empty() {
+            let nics = bridge_walls::read(&self.layout.run_of_vmm(uid, *incarnation));
+            let Ok(nics) = nics else { continue };
+            if nics.is_empty() {
                 continue;
             }
-            if let Err(error) = bridge_walls::change(&cards, false) {
+            if let Err(error) = bridge_walls::change(&nics, false) {
                 // They are gone with their VMM: nobody sends there.
                 tracing::debug!(%error, "a guest that is gone has no rules any more");
             }

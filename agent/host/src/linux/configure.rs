@@ -399,7 +399,7 @@ impl LinuxHost {
                 .allocations
                 .reservation
                 .as_ref()
-                .and_then(|claim| claim.cpus.as_ref()),
+                .and_then(|demand| demand.cpus.as_ref()),
             generation_id: generation_id()
                 .map_err(|error| host_failure(&error, Path::new("/dev/urandom")))?,
         };

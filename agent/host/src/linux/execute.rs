@@ -59,9 +59,9 @@ impl LinuxHost {
             }
             Action::SetLink {
                 incarnation,
-                card,
+                nic,
                 up,
-            } => self.ask(&uid, *incarnation, set_link(*card, *up)).await,
+            } => self.ask(&uid, *incarnation, set_link(*nic, *up)).await,
             Action::PressPowerButton { incarnation } => {
                 let press = Kind::PowerButton(v1::PowerButton {});
                 let pressed = self.ask(&uid, *incarnation, press).await;
@@ -207,13 +207,13 @@ impl LinuxHost {
     }
 }
 
-fn set_link(card: PciAddress, up: bool) -> Kind {
-    let card = Some(v1::PciAddress {
-        bus: u32::from(card.bus),
-        device: u32::from(card.device),
+fn set_link(nic: PciAddress, up: bool) -> Kind {
+    let nic = Some(v1::PciAddress {
+        bus: u32::from(nic.bus),
+        device: u32::from(nic.device),
         function: 0,
     });
-    Kind::SetLink(v1::SetLink { card, up })
+    Kind::SetLink(v1::SetLink { card: nic, up })
 }
 
 /// The incarnation by which an action is fenced. Killing and releasing are for what is over.

@@ -1,7 +1,7 @@
 //! Where a guest is found on the network, and connections to it: for probes and for forwards of ports.
 //!
 //! Whoever asks for a guest must never get anybody else. The node connects through the bridge of one interface alone, that of the
-//! pod network or else the first, and every address has to pass [`Bridge::leads_to`] first, whoever named it: a VMI's owner may reach
+//! pod network or else the first, and every address has to pass [`Bridge::leads_to`] first, whoever named it: the user of a VMI may reach
 //! the guest, and not the guest's neighbours by means of the node.
 
 use std::io;
@@ -108,7 +108,7 @@ impl LinuxHost {
             (None, Some(_)) => {
                 let alone = self.ipv6_address_alone(uid, record).await;
                 let alone = alone.map_err(|why| {
-                    NoAddress::Other(format!("the guest's network cannot be looked at: {why}"))
+                    NoAddress::Other(format!("the guest's network cannot be inspected: {why}"))
                 })?;
                 alone.map_or(IpAddr::V4(given.v4), IpAddr::V6)
             }

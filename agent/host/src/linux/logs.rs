@@ -101,7 +101,7 @@ impl LinuxHost {
             ));
         };
         let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
-        let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
+        let mut connection = Connection::open(&socket, Deadlines::of_an_observation()).await?;
         connection
             .ask(Kind::ReadConsole(v1::ReadConsole { from }))
             .await

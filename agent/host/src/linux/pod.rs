@@ -68,10 +68,10 @@ impl LinuxHost {
             return;
         };
         let mut prepared = self.pod_prepared.lock().await;
-        let owners = || self.layout.uids_with_run_dir();
+        let uids = || self.layout.uids_with_run_dir();
         let found = self
             .members_of_pod_network()
-            .and_then(|members| Ok((members, owners()?)));
+            .and_then(|members| Ok((members, uids()?)));
         let tidied = match found {
             Ok((members, uids)) => {
                 let marks: Vec<String> =
@@ -142,8 +142,8 @@ impl LinuxHost {
             .allocations
             .pod
             .ok_or_else(|| failed("the VMI has no address".to_owned()))?;
-        let card = vmi.interfaces.get(index);
-        let card = card.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
+        let nic = vmi.interfaces.get(index);
+        let nic = nic.ok_or_else(|| failed("the VMI has no such interface".to_owned()))?;
         let config = self.pod_network()?;
         let resolver = resolver::read().or_rather(&config.dns);
         let v6 = plan6(&config, interface, address);
@@ -153,24 +153,24 @@ impl LinuxHost {
             bridged: interface.binding == PodBinding::Bridge,
             guest: Guest {
                 v6: v6.map(|v6| lease6(vmi, v6, (&config, &resolver))),
-                ..dhcp_guest(vmi, (card, interface), (&config, address.v4), &resolver)
+                ..dhcp_guest(vmi, (nic, interface), (&config, address.v4), &resolver)
             },
             upstreams: resolver.servers,
         };
         let member = file.member(taps::veth_name(uid));
         let dir = self.layout.run_of_vmm(uid, incarnation);
-        self.note_member(&dir, (&file, &member), card.mac).await?;
+        self.note_member(&dir, (&file, &member), nic.mac).await?;
         let mtu = config.mtu;
         let plan = PodPlan {
             node: config,
             member,
-            owner: pod::mark_of(uid.as_str()),
+            mark: pod::mark_of(uid.as_str()),
             v6,
             binding: interface.binding,
             inside: interface.v4,
             ports: interface.ports.clone(),
             upstreams: file.upstreams.clone(),
-            queues: card.queues,
+            queues: nic.queues,
         };
         // Of an attempt that came to nothing: there is one tap of its name in the namespace.
         self.memory().vmi(uid).taps.remove(&index);
@@ -442,7 +442,7 @@ fn lease4(interface: &PodInterface, config: &PodNetworkConfig, address: Ipv4Addr
 /// The answers to a guest that asks for its address and its names.
 fn dhcp_guest(
     vmi: &Vmi,
-    (card, interface): (&Interface, &PodInterface),
+    (nic, interface): (&Interface, &PodInterface),
     (config, address): (&PodNetworkConfig, Ipv4Addr),
     node: &Resolver,
 ) -> Guest {
@@ -457,7 +457,7 @@ fn dhcp_guest(
     let of_node = (!names.own_only).then_some(lease.gateway);
     let dhcp = interface.dhcp.clone();
     Guest {
-        mac: card.mac.octets(),
+        mac: nic.mac.octets(),
         mtu: u16::try_from(config.mtu).unwrap_or(u16::MAX),
         v4: Some(Lease4 {
             dns: of_node

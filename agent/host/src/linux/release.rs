@@ -32,7 +32,7 @@ impl LinuxHost {
         // What it was let send stays in the node's rules when its link has gone with its VMM, and its notes, which tell what
         // that is, go below.
         self.stop_answering(uid, &over);
-        self.remove_cards(uid, &over);
+        self.remove_nics(uid, &over);
         for holding in holdings {
             match holding {
                 Holding::Taps => self.release_taps(uid).await?,

@@ -21,7 +21,7 @@ use crate::pod::chains;
 use crate::process_usage;
 use crate::taps;
 use crate::usage::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, RefusedUsage, RequestUsage,
+    DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, NicUsage, RefusedUsage, RequestUsage,
     TrafficUsage, Usage, VmmReply,
 };
 
@@ -194,7 +194,7 @@ async fn ask(
     addresses: &PciAddresses,
 ) -> Result<MachineUsage, ControlError> {
     let socket = SocketDir::open(dir).map_err(ControlError::Io)?;
-    let mut connection = Connection::open(&socket, Deadlines::of_a_look()).await?;
+    let mut connection = Connection::open(&socket, Deadlines::of_an_observation()).await?;
     let status = connection.hello().status.clone().unwrap_or_default();
     let mut usage = MachineUsage {
         release: connection.hello().version.clone(),
@@ -212,8 +212,8 @@ async fn ask(
     }
     if !vmi.interfaces.is_empty() {
         let asked = connection.ask(Kind::GetNetStats(v1::GetNetStats {}));
-        usage.cards = known(asked.await)?
-            .map(|response| cards(vmi, addresses, &response.net_stats))
+        usage.nics = known(asked.await)?
+            .map(|response| nics(vmi, addresses, &response.net_stats))
             .unwrap_or_default();
     }
     if vmi.balloon {
@@ -258,13 +258,13 @@ fn disks(vmi: &Vmi, addresses: &PciAddresses, stats: Vec<v1::DiskStats>) -> Vec<
         .collect()
 }
 
-/// The cards by the names of their interfaces, in the order of the spec.
-fn cards(vmi: &Vmi, addresses: &PciAddresses, stats: &[v1::NetStats]) -> Vec<CardUsage> {
+/// The NICs by the names of their interfaces, in the order of the spec.
+fn nics(vmi: &Vmi, addresses: &PciAddresses, stats: &[v1::NetStats]) -> Vec<NicUsage> {
     let at = |address: &PciAddress| {
         let address = (u32::from(address.bus), u32::from(address.device));
         let is_there = |stats: &&v1::NetStats| {
-            let card = stats.card.as_ref();
-            card.is_some_and(|card| (card.bus, card.device) == address)
+            let nic = stats.card.as_ref();
+            nic.is_some_and(|nic| (nic.bus, nic.device) == address)
         };
         stats.iter().find(is_there)
     };
@@ -273,7 +273,7 @@ fn cards(vmi: &Vmi, addresses: &PciAddresses, stats: &[v1::NetStats]) -> Vec<Car
         .filter_map(|interface| {
             let name = interface.name.to_string();
             let stats = at(addresses.interfaces.get(&name)?)?;
-            Some(CardUsage {
+            Some(NicUsage {
                 name,
                 receive_dropped: stats.receive_dropped,
                 transmit_dropped: stats.send_dropped,

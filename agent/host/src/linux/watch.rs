@@ -21,11 +21,11 @@ use crate::vsock::Broker;
 /// Between two attempts to listen to a VMM that lives.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Between two looks at a process that has closed its socket and is about to end.
+/// Interval between two polls of a process that has closed its socket and is about to end.
 const ENDING: Duration = Duration::from_millis(5);
 
 /// Looks of that kind before it is listened to again.
-const ENDING_LOOKS: u32 = 100;
+const ENDING_POLLS: u32 = 100;
 
 impl LinuxHost {
     pub(super) fn keep_watch(&self, record: &Record, wake: Wake) {
@@ -102,7 +102,7 @@ async fn follow_to_the_end(dir: &Path, watched: &Watched, note: PathBuf) {
     // Of a cgroup that is about to go. Once the count was read and noted there is nothing more to say.
     let last_word = || {
         if let Some(oom) = &oom {
-            oom.look().map_or_else(unwatched, drop);
+            oom.poll().map_or_else(unwatched, drop);
         }
     };
     let noted = async {
@@ -130,8 +130,8 @@ async fn follow(dir: &Path, watched: &Watched, at_hang_up: &(impl Fn() + Sync)) 
             tracing::debug!(pid = identity.pid, %error, "the VMM's events ended");
         }
         at_hang_up();
-        for _ in 0..ENDING_LOOKS {
-            // What cannot be looked at is looked at again.
+        for _ in 0..ENDING_POLLS {
+            // What cannot be inspected now is inspected again later.
             if process::liveness(identity).is_ok_and(|liveness| liveness == Liveness::Dead) {
                 return;
             }

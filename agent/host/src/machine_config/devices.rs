@@ -31,9 +31,9 @@ pub(super) fn devices<'a>(
     for (interface, tap) in vmi.interfaces.iter().zip(&opened.taps) {
         let name = interface.name.as_str();
         let address = find(addresses.interfaces.get(name), "interface", name)?;
-        let card = card(interface, tap, descriptors);
-        let card = card.ok_or_else(|| not_opened("interface", name))?;
-        devices.push(v1::PciDevice::at(address.bus, address.device, card));
+        let nic = nic(interface, tap, descriptors);
+        let nic = nic.ok_or_else(|| not_opened("interface", name))?;
+        devices.push(v1::PciDevice::at(address.bus, address.device, nic));
     }
     for (index, (disk, opened)) in vmi.disks.iter().zip(&opened.disks).enumerate() {
         let name = disk.name.as_str();
@@ -79,8 +79,8 @@ fn socket_device<'a>(vsock: &'a OpenedVsock, descriptors: &mut Descriptors<'a>) 
     })
 }
 
-/// A card; nothing when its tap has no queue.
-fn card<'a>(
+/// A NIC; nothing when its tap has no queue.
+fn nic<'a>(
     interface: &Interface,
     tap: &'a OpenedTap,
     descriptors: &mut Descriptors<'a>,

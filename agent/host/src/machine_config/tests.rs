@@ -96,7 +96,7 @@ fn assembled<'a>(vmi: &Vmi, opened: &'a Opened) -> (v1::MachineConfig, Vec<Borro
     let policy = MachinePolicy {
         console_log_bytes: 65536,
         memory_mapped_pci: true,
-        debug_ports: DebugPorts::default(),
+        debug_ports: DebugIoPorts::default(),
     };
     assemble(vmi, launch, opened, policy).unwrap()
 }
@@ -171,8 +171,8 @@ fn a_plain_guest_has_kubevirts_defaults() {
         (512, 512)
     );
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
-    let card = net(&machine);
-    assert!(card.more_tap_fds.is_empty() && card.vhost_fds.is_empty() && !card.link_down);
+    let nic = net(&machine);
+    assert!(nic.more_tap_fds.is_empty() && nic.vhost_fds.is_empty() && !nic.link_down);
     let balloon = kinds(&machine).find_map(|kind| match kind {
         Kind::Balloon(balloon) => Some(*balloon),
         _ => None,
@@ -244,7 +244,7 @@ fn cpus_and_clocks_are_those_that_were_asked_for() {
 }
 
 #[test]
-fn disks_and_cards_are_served_as_they_were_asked_for() {
+fn disks_and_nics_are_served_as_they_were_asked_for() {
     let domain = json!({
         "memory": {"guest": "512Mi", "hugepages": {"pageSize": "2Mi"}},
         "devices": {
@@ -275,9 +275,9 @@ fn disks_and_cards_are_served_as_they_were_asked_for() {
     );
     assert_eq!(disk.read_errors(), v1::DiskErrorPolicy::Stop);
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
-    let card = net(&machine);
-    assert_eq!((card.more_tap_fds.len(), card.vhost_fds.len()), (1, 2));
-    assert!(card.link_down && card.acpi_index == 101);
+    let nic = net(&machine);
+    assert_eq!((nic.more_tap_fds.len(), nic.vhost_fds.len()), (1, 2));
+    assert!(nic.link_down && nic.acpi_index == 101);
     let devices: Vec<&Kind> = kinds(&machine).collect();
     let is_silent =
         |kind: &&&Kind| matches!(kind, Kind::Balloon(balloon) if !balloon.free_page_reporting);
@@ -305,7 +305,7 @@ fn the_overhead_of_a_vmi_is_the_sum_of_what_its_parts_may_hold() {
         agent_plan::overhead_bytes(&vmi) / KIB
     };
     let interfaces = json!([{"name": "net", "bridge": {}}]);
-    // The VMM, a 128th of 512 MiB, two vCPUs, a disk, a card with one pair of queues.
+    // The VMM, a 128th of 512 MiB, two vCPUs, a disk, a NIC with one pair of queues.
     let bare = (63 + 4 + 2 + 8 + 1) * 1024 + 512;
     assert_eq!(overhead(&json!({})), bare);
     let cpus = json!({"cpu": {"cores": 4}});

@@ -94,8 +94,8 @@ async fn a_guest_and_others() {
     // A guest that says it is the node, or a machine behind the router, is not believed.
     guest.run("addr add 10.77.0.1/24 dev eth0 nodad");
     guest.run("addr add 192.0.2.1/24 dev eth0 nodad");
-    for claimed in ["10.77.0.1", "192.0.2.1"] {
-        assert!(leads_to(claimed).await.is_err(), "{claimed}");
+    for foreign in ["10.77.0.1", "192.0.2.1"] {
+        assert!(leads_to(foreign).await.is_err(), "{foreign}");
     }
 
     let seen = bridge.addresses_of(mac).await.unwrap();

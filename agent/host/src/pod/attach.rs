@@ -176,7 +176,7 @@ async fn join_bridge(plan: &PodPlan) -> Result<(), PodError> {
             .ok_or_else(|| gone(bridge))?;
         let link = LinkUnspec::new_with_index(port)
             .controller(index)
-            .alias(plan.owner.clone())
+            .alias(plan.mark.clone())
             .build();
         let failed = || link_error(format!("the veth cannot join the bridge {bridge}"));
         let set = handle.link().set(link).execute().await;

@@ -30,7 +30,7 @@ const SETTINGS6: &[(&str, &str)] = &[
     ("ipv6/conf/all/forwarding", "1"),
     ("ipv6/conf/all/accept_redirects", "0"),
     ("ipv6/conf/default/accept_redirects", "0"),
-    // Routes are those that are made here, whoever claims to be a router.
+    // Routes are those that are made here, whoever advertises itself as a router.
     ("ipv6/conf/default/accept_ra", "0"),
     // A link-local address is usable at once: neither link has anybody else who could have it.
     ("ipv6/conf/default/accept_dad", "0"),

@@ -45,12 +45,12 @@ pub(crate) async fn prepare_node(
     Ok(())
 }
 
-/// Prepares a node on which an earlier agent had guests, and removes what is left of those that are gone. `owners` are the marks of
-/// all that may be there. The answer: whether there was anything to prepare.
+/// Prepares a node on which an earlier agent had guests, and removes what is left of those that are gone. `marks` are those of all
+/// guests that may be there. The answer: whether there was anything to prepare.
 pub(crate) async fn tidy_node(
     config: &PodNetworkConfig,
     members: &[Member],
-    owners: &[String],
+    marks: &[String],
 ) -> Result<bool, PodError> {
     let failed = || link_error("no netlink socket");
     let (connection, handle, _) = rtnetlink::new_connection().map_err(failed())?;
@@ -60,7 +60,7 @@ pub(crate) async fn tidy_node(
         None => clash::ensure_free(&handle, config, None)
             .await
             .map(|()| false),
-        Some(bridge) => remove_leftovers(&handle, bridge, owners)
+        Some(bridge) => remove_leftovers(&handle, bridge, marks)
             .await
             .map(|()| true),
     };
@@ -72,13 +72,13 @@ pub(crate) async fn tidy_node(
     Ok(false)
 }
 
-/// Removes ports of the bridge that bear our mark and belong to none of the owners.
-async fn remove_leftovers(handle: &Handle, bridge: u32, owners: &[String]) -> Result<(), PodError> {
+/// Removes bridge ports that bear a mark of the agent's which is none of `marks`.
+async fn remove_leftovers(handle: &Handle, bridge: u32, marks: &[String]) -> Result<(), PodError> {
     let mut links = handle.link().get().execute();
     let failed = || link_error("the links cannot be listed");
     let mut leftovers = Vec::new();
     while let Some(link) = links.try_next().await.map_err(failed())? {
-        let is_port = link.attributes.contains(&LinkAttribute::Controller(bridge));
+        let is_bridge_port = link.attributes.contains(&LinkAttribute::Controller(bridge));
         let mark = link
             .attributes
             .iter()
@@ -87,7 +87,7 @@ async fn remove_leftovers(handle: &Handle, bridge: u32, owners: &[String]) -> Re
                 _ => None,
             });
         leftovers.extend(
-            mark.filter(|mark| is_port && !owners.contains(mark))
+            mark.filter(|mark| is_bridge_port && !marks.contains(mark))
                 .map(|mark| (link.header.index, mark)),
         );
     }

@@ -13,7 +13,7 @@ use super::walls::Member;
 pub(crate) struct PodPlan {
     pub(crate) node: PodNetworkConfig,
     /// Whose it is: shown as the veth's alias, by which leftovers are known.
-    pub(crate) owner: String,
+    pub(crate) mark: String,
     /// Its veth, and its addresses on the node's bridge.
     pub(crate) member: Member,
     /// Its IPv6 part, if there is one.

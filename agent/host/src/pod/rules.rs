@@ -34,7 +34,7 @@ pub(super) fn inside(plan: &PodPlan) -> Table {
     Table {
         family: Family::Inet,
         name: TABLE,
-        comment: plan.owner.clone(),
+        comment: plan.mark.clone(),
         sets,
         chains,
     }

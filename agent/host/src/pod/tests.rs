@@ -110,7 +110,7 @@ fn plan() -> PodPlan {
             address: ADDRESS,
             address6: Some("fd00:1:2:3::7".parse().unwrap()),
         },
-        owner: "kvmlet:uid".to_owned(),
+        mark: "kvmlet:uid".to_owned(),
         v6: Some(PodPlan6 {
             address: "fd00:1:2:3::7".parse().unwrap(),
             gateway: "fd00:1:2:3::1".parse().unwrap(),
@@ -151,17 +151,17 @@ fn dhcp_guest() -> Guest {
 
 /// Longest network of which the guest's kernel heeds a route that routers advertise; none by default. A kernel that was built without
 /// such routes has no such file.
-const HEEDED_ROUTES: &str = "/proc/sys/net/ipv6/conf/card0/accept_ra_rt_info_max_plen";
+const HEEDED_ROUTES: &str = "/proc/sys/net/ipv6/conf/nic0/accept_ra_rt_info_max_plen";
 
-/// The guest's card: a tap of its own namespace, whose frames are those of the VMM's tap.
+/// The guest's NIC: a tap of its own namespace, whose frames are those of the VMM's tap.
 fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
     let namespace = File::open(format!("/proc/{}/ns/net", guest.pid())).unwrap();
     let made = std::thread::spawn(move || {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-        open_tap("card0", 1).unwrap().remove(0)
+        open_tap("nic0", 1).unwrap().remove(0)
     });
-    let card = made.join().unwrap();
-    for (from, to) in [(&card, &vmms), (&vmms, &card)] {
+    let nic = made.join().unwrap();
+    for (from, to) in [(&nic, &vmms), (&vmms, &nic)] {
         let mut from = File::from(from.try_clone().unwrap());
         let mut to = File::from(to.try_clone().unwrap());
         // Both end with the test's process.
@@ -175,7 +175,7 @@ fn connect_guest(guest: &Elsewhere, vmms: OwnedFd) {
         });
     }
     guest.run(&format!("echo 128 >{HEEDED_ROUTES}"));
-    guest.run("ip link set lo up; ip link set card0 address 02:00:00:00:00:07 up");
+    guest.run("ip link set lo up; ip link set nic0 address 02:00:00:00:00:07 up");
 }
 
 /// What `udhcpc` does with a lease.
@@ -250,7 +250,7 @@ fn ask_for(guest: &Elsewhere, lease: &str, words: &str) {
     let script = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(script.path(), SCRIPT).unwrap();
     let client = format!(
-        "chmod +x {path}; busybox udhcpc -i card0 -s {path} -n -q -f -t 20 -T 1 -O mtu -O search",
+        "chmod +x {path}; busybox udhcpc -i nic0 -s {path} -n -q -f -t 20 -T 1 -O mtu -O search",
         path = script.path().display()
     );
     let (_, path) = script.keep().unwrap();
@@ -264,7 +264,7 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
     // `ip monitor` would miss a route or an address that is there already, so the tables are read again.
     let route = guest.run(
         "busybox timeout 20 sh -c 'until ip -6 route | grep ^default; do sleep 0.1; done
-         while ip -6 addr show dev card0 | grep -q tentative; do sleep 0.1; done'",
+         while ip -6 addr show dev nic0 | grep -q tentative; do sleep 0.1; done'",
     );
     assert!(route.contains("default via fe80::"), "{route}");
     if guest.run(&format!("cat {HEEDED_ROUTES}")).trim() == "128" {
@@ -275,7 +275,7 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
     let place = directory.path().display();
     // dhclient writes its pid file some time after it has put itself into the background.
     let output = guest.run(&format!(
-        "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} card0
+        "dhclient -6 -1 -v -lf {place}/leases -pf {place}/pid -sf {} nic0
          busybox timeout 10 sh -c 'until [ -s {place}/pid ]; do sleep 0.1; done'; kill $(cat {place}/pid)",
         script6(directory.path())
     ));
@@ -285,7 +285,7 @@ fn ask_by_ipv6(guest: &Elsewhere, node: impl Fn(&str) -> String) {
     let output = node("ping -6 -c 1 -W 5 fd00:1:2:3::7");
     assert!(output.contains(" 0% packet loss"), "{output}");
     // A source that is not the guest's goes nowhere.
-    guest.run("ip addr add fd10:0:2::9/120 dev card0 nodad");
+    guest.run("ip addr add fd10:0:2::9/120 dev nic0 nodad");
     let output = guest.run("ping -6 -c 1 -W 1 -I fd10:0:2::9 fd00:1:2:3::1");
     assert!(output.contains("100% packet loss"), "{output}");
 }
@@ -400,7 +400,7 @@ fn a_stock_client_gets_its_address_and_reaches_the_node_and_is_reached() {
         let output = node("busybox ping -c 1 -W 5 10.213.0.7");
         assert!(output.contains(" 0% packet loss"), "{output}");
         // A source that is not the guest's goes nowhere.
-        guest.run("ip addr add 10.0.2.9/24 dev card0");
+        guest.run("ip addr add 10.0.2.9/24 dev nic0");
         let output = guest.run("busybox ping -c 1 -W 1 -I 10.0.2.9 10.213.0.1");
         assert!(output.contains("100% packet loss"), "{output}");
         let rules = vmm.run("nft list chain inet kvmlet forward");
@@ -445,13 +445,11 @@ fn a_bridged_guest_has_the_address_of_the_pool_itself() {
         assert!(output.contains(" 0% packet loss"), "{output}");
         let output = node("busybox ping -c 1 -W 5 10.213.0.7");
         assert!(output.contains(" 0% packet loss"), "{output}");
-        // Neither another address nor another card is let through, and the VMM's namespace sends nothing of its own.
-        guest.run("ip addr add 10.213.0.9/16 dev card0");
+        // Neither another address nor another NIC is let through, and the VMM's namespace sends nothing of its own.
+        guest.run("ip addr add 10.213.0.9/16 dev nic0");
         let output = guest.run("busybox ping -c 1 -W 1 -I 10.213.0.9 10.213.0.1");
         assert!(output.contains("100% packet loss"), "{output}");
-        guest.run(
-            "ip addr del 10.213.0.9/16 dev card0; ip link set card0 address 02:00:00:00:00:09",
-        );
+        guest.run("ip addr del 10.213.0.9/16 dev nic0; ip link set nic0 address 02:00:00:00:00:09");
         let output = guest.run("busybox ping -c 1 -W 1 10.213.0.1");
         assert!(output.contains("100% packet loss"), "{output}");
         let output = vmm

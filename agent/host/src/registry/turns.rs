@@ -17,7 +17,7 @@ use crate::helpers::PULLS_AT_ONCE;
 const FIRST_TURN: Duration = Duration::from_secs(30);
 
 /// How often one that waits looks for turns that are over.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// By whom turns are counted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -160,7 +160,7 @@ impl Turns {
                 }
             }
             // Whether something changed or it is time to look does not matter.
-            let _: Result<(), _> = timeout(LOOK, changed).await;
+            let _: Result<(), _> = timeout(POLL_INTERVAL, changed).await;
         }
         // Another one may have room now.
         self.0.changed.notify_waiters();

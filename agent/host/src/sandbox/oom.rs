@@ -28,7 +28,7 @@ const NO_LIMIT: u64 = u64::MAX;
 
 /// Number and interval of polls for a kill once memory has run out: the kernel reports one change of a
 /// file in 10 milliseconds, and when it reports the kill the cgroup may be gone.
-const LOOKS: u32 = 100;
+const POLLS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest note that is read.
@@ -150,7 +150,7 @@ impl OomWatch {
     /// When the cgroup cannot be read or nothing be noted.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..POLLS {
                 // The kernel signals the next change only after a read.
                 match self.see()? {
                     Sight::Killed => return Ok(()),
@@ -162,8 +162,8 @@ impl OomWatch {
         }
     }
 
-    /// Looks once; true when the VMM was killed and that is noted.
-    pub(crate) fn look(&self) -> io::Result<bool> {
+    /// Polls once; true when the VMM was killed and that is noted.
+    pub(crate) fn poll(&self) -> io::Result<bool> {
         Ok(self.see()? == Sight::Killed)
     }
 

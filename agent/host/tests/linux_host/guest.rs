@@ -25,7 +25,7 @@ pub fn trials() -> Vec<Trial> {
             "a_guest_is_stopped_and_its_console_was_shared_by_force",
             stop_and_console,
         ),
-        trial("a_disk_has_one_owner_at_a_time", one_owner),
+        trial("a_disk_is_locked_by_one_vmm_at_a_time", one_lock),
     ]
 }
 
@@ -203,7 +203,7 @@ async fn stop_and_console() -> Outcome {
     Ok(())
 }
 
-async fn one_owner() -> Outcome {
+async fn one_lock() -> Outcome {
     let testguest = match testguest() {
         Ok(path) => path,
         Err(reason) => return skip(reason),

@@ -314,11 +314,11 @@ impl Reader {
         });
         let children: Vec<String> = children.collect();
         let pids = children.iter().flat_map(|pids| pids.split_whitespace());
-        pids.filter_map(Self::look)
+        pids.filter_map(Self::read)
             .find(|reader| reader.files.iter().any(|file| file.starts_with(&dirs.dir)))
     }
 
-    fn look(pid: &str) -> Option<Self> {
+    fn read(pid: &str) -> Option<Self> {
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         let files = descriptors.filter_map(|entry| {
             let entry = entry.ok()?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agent_domain::{MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool, Vmi};
-use agent_host::{DebugPorts, Host, LinuxHost, LinuxHostConfig, Look, PodNetworkConfig};
+use agent_host::{DebugIoPorts, Host, LinuxHost, LinuxHostConfig, ObserveInput, PodNetworkConfig};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
     VmmIdentity,
@@ -120,7 +120,7 @@ impl HostDirs {
             egress: Vec::new(),
             dns: Vec::new(),
         });
-        config.debug_ports = DebugPorts {
+        config.debug_ports = DebugIoPorts {
             boot_timestamp: true,
             exit: true,
         };
@@ -236,7 +236,7 @@ pub fn launched(uid: &str, incarnation: u64, identity: &VmmIdentity) -> Record {
 }
 
 pub async fn observe(host: &LinuxHost, record: &Record) -> Observed {
-    host.observe(Look {
+    host.observe(ObserveInput {
         record,
         now: Timestamp(1),
     })

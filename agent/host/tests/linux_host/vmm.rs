@@ -44,7 +44,7 @@ pub fn trials() -> Vec<Trial> {
         ),
         trial(
             "a_process_that_a_vmm_says_it_is_is_never_taken_for_it",
-            false_claim,
+            false_identity,
         ),
         trial(
             "a_start_that_was_not_noted_is_found_by_its_socket",
@@ -241,7 +241,7 @@ async fn reused_number() -> Outcome {
 }
 
 /// A VMM that was taken over names another process as itself, by all that identifies one.
-async fn false_claim() -> Outcome {
+async fn false_identity() -> Outcome {
     let bystander = Bystander::new();
     let pid = bystander.0.id();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;

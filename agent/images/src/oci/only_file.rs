@@ -46,7 +46,7 @@ struct Taking<'a, W> {
 
 impl<W: Output> Taking<'_, W> {
     /// Writes the entry's data if it is the first file of the directory, or another version of the one that was.
-    fn look<D: LayoutDir>(
+    fn take_entry<D: LayoutDir>(
         &mut self,
         reader: &Layers<'_, D>,
         entry: &Entry,
@@ -101,7 +101,7 @@ pub(super) fn take_only_file<D: LayoutDir, W: Output>(
         let mut change = Change::default();
         reader.walk(layer, &mut |entry, data: &mut dyn Read| {
             change.note(directory, entry)?;
-            taking.look(reader, entry, data)
+            taking.take_entry(reader, entry, data)
         })?;
         if change.clears {
             names.clear();

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::cpus::{CpuLayout, CpuSet};
-use crate::reservation::Claim;
+use crate::reservation::ResourceDemand;
 use crate::time::Timestamp;
 
 /// What a node has for VMIs, with what is reserved taken off and overcommitment put on.
@@ -76,18 +76,18 @@ impl Capacity {
 
 /// A VMI with a reservation, or one that waits for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GuestClaim {
+pub struct GuestDemand {
     /// Uid of the VMI.
     pub uid: String,
     /// When it was accepted: the oldest comes first.
     pub since: Timestamp,
     /// Memory, CPUs and huge pages that it needs.
-    pub claim: Claim,
+    pub demand: ResourceDemand,
     /// It has a reservation.
     pub holds: bool,
 }
 
-impl GuestClaim {
+impl GuestDemand {
     pub(super) fn by_age(&self, other: &Self) -> Ordering {
         (self.since, &self.uid).cmp(&(other.since, &other.uid))
     }

@@ -3,22 +3,22 @@
 use super::figures::Capacity;
 use super::taken::Taken;
 use crate::dedicated::{dedicate, whole_cores};
-use crate::reservation::{Claim, HugepageClaim};
+use crate::reservation::{HugepageDemand, ResourceDemand};
 
 /// What is wanted and what there is, one part for each thing that is short.
-pub(super) fn shortage(capacity: &Capacity, taken: &Taken, claim: &Claim) -> String {
+pub(super) fn shortage(capacity: &Capacity, taken: &Taken, demand: &ResourceDemand) -> String {
     let node = &capacity.node_name;
     let vmis = counted(taken.used.vmis);
     let mut parts = Vec::new();
     let free = taken.free_memory(capacity);
-    if claim.all_memory_bytes() > free {
-        let wants = if claim.memory_bytes == 0 {
-            format!("{} of memory for the VMM", size(claim.overhead_bytes))
-        } else if claim.memory_bytes > free {
-            format!("{} of memory", size(claim.memory_bytes))
+    if demand.all_memory_bytes() > free {
+        let wants = if demand.memory_bytes == 0 {
+            format!("{} of memory for the VMM", size(demand.overhead_bytes))
+        } else if demand.memory_bytes > free {
+            format!("{} of memory", size(demand.memory_bytes))
         } else {
             // The guest alone would fit.
-            let (memory, overhead) = (size(claim.memory_bytes), size(claim.overhead_bytes));
+            let (memory, overhead) = (size(demand.memory_bytes), size(demand.overhead_bytes));
             format!("{memory} of memory and {overhead} of overhead")
         };
         parts.push(format!(
@@ -29,16 +29,16 @@ pub(super) fn shortage(capacity: &Capacity, taken: &Taken, claim: &Claim) -> Str
         ));
     }
     let free = taken.free_cpu(capacity);
-    if claim.cpu_millis > free {
+    if demand.cpu_millis > free {
         parts.push(format!(
             "wants {} CPUs; {node} has {} free of {} ({vmis} counted)",
-            cpus(claim.cpu_millis),
+            cpus(demand.cpu_millis),
             cpus(free),
             cpus(capacity.cpu_millis)
         ));
     }
-    parts.extend(places(capacity, taken, claim));
-    if let Some(HugepageClaim { page_bytes, bytes }) = claim.hugepages {
+    parts.extend(places(capacity, taken, demand));
+    if let Some(HugepageDemand { page_bytes, bytes }) = demand.hugepages {
         let (free, all) = taken.hugepages(capacity, page_bytes);
         if bytes > free {
             let page = size(page_bytes);
@@ -60,9 +60,9 @@ fn counted(vmis: u32) -> String {
 }
 
 /// What is short of CPUs to run on, if anything is.
-fn places(capacity: &Capacity, taken: &Taken, claim: &Claim) -> Option<String> {
+fn places(capacity: &Capacity, taken: &Taken, demand: &ResourceDemand) -> Option<String> {
     let node = &capacity.node_name;
-    let Some(demand) = &claim.dedicated else {
+    let Some(cpu_demand) = &demand.dedicated else {
         let none = !capacity.layout.all().is_empty() && taken.shared(capacity).is_empty();
         return none.then(|| {
             format!(
@@ -71,10 +71,10 @@ fn places(capacity: &Capacity, taken: &Taken, claim: &Claim) -> Option<String> {
         });
     };
     let free = taken.free_dedicated(capacity);
-    if dedicate(&capacity.layout, &free, demand).is_some() {
+    if dedicate(&capacity.layout, &free, cpu_demand).is_some() {
         return None;
     }
-    let wanted = demand.count();
+    let wanted = cpu_demand.count();
     let noun = if wanted == 1 { "CPU" } else { "CPUs" };
     if capacity.dedicated.is_empty() {
         return Some(format!(
@@ -83,7 +83,7 @@ fn places(capacity: &Capacity, taken: &Taken, claim: &Claim) -> Option<String> {
     }
     let mut text = format!(
         "wants {wanted} {noun} of its own{}; {node} has {} free of {} ({} counted)",
-        if demand.whole_cores {
+        if cpu_demand.whole_cores {
             ", in whole cores"
         } else {
             ""
@@ -92,7 +92,7 @@ fn places(capacity: &Capacity, taken: &Taken, claim: &Claim) -> Option<String> {
         capacity.dedicated.len(),
         counted(taken.used.vmis)
     );
-    if demand.whole_cores {
+    if cpu_demand.whole_cores {
         let cores = whole_cores(&capacity.layout, &free);
         text.push_str(&format!(", {cores} whole cores of them"));
     }

@@ -1,19 +1,19 @@
 //! What is taken of a node, and whether there is room for one more.
 
-use super::figures::{Capacity, GuestClaim, Used, millis_of};
+use super::figures::{Capacity, GuestDemand, Used, millis_of};
 use crate::cpus::CpuSet;
 use crate::dedicated::dedicate;
-use crate::reservation::{Claim, CpuGrant, HugepageClaim};
+use crate::reservation::{CpuGrant, HugepageDemand, ResourceDemand};
 
 impl Used {
-    pub(super) fn add(&mut self, claim: &Claim) {
+    pub(super) fn add(&mut self, demand: &ResourceDemand) {
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
         self.vmis = self.vmis.saturating_add(1);
-        add(&mut self.memory_bytes, claim.all_memory_bytes());
-        add(&mut self.overhead_bytes, claim.overhead_bytes);
-        add(&mut self.cpu_millis, claim.cpu_millis);
-        self.dedicated.add(&claim.own_cpus());
-        if let Some(HugepageClaim { page_bytes, bytes }) = claim.hugepages {
+        add(&mut self.memory_bytes, demand.all_memory_bytes());
+        add(&mut self.overhead_bytes, demand.overhead_bytes);
+        add(&mut self.cpu_millis, demand.cpu_millis);
+        self.dedicated.add(&demand.own_cpus());
+        if let Some(HugepageDemand { page_bytes, bytes }) = demand.hugepages {
             add(self.hugepages.entry(page_bytes).or_default(), bytes);
         }
     }
@@ -28,42 +28,46 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn by_holders(capacity: &Capacity, guests: &[GuestClaim]) -> Self {
+    pub(super) fn by_holders(capacity: &Capacity, guests: &[GuestDemand]) -> Self {
         let mut taken = Self::default();
         for guest in guests.iter().filter(|guest| guest.holds) {
-            taken.add(capacity, &guest.claim);
+            taken.add(capacity, &guest.demand);
         }
         taken
     }
 
-    pub(super) fn add(&mut self, capacity: &Capacity, claim: &Claim) {
-        self.used.add(claim);
-        match &claim.cpus {
+    pub(super) fn add(&mut self, capacity: &Capacity, demand: &ResourceDemand) {
+        self.used.add(demand);
+        match &demand.cpus {
             Some(CpuGrant::Shared(cpus)) => self.roamed.add(cpus),
             Some(CpuGrant::Dedicated(_)) => {}
             None => self.roamed.add(&capacity.layout.all()),
         }
     }
 
-    /// What a claim gets; `None` when there is no room for it.
-    pub(super) fn grant(&self, capacity: &Capacity, claim: &Claim) -> Option<Claim> {
-        let has_pages = claim
+    /// What a demand gets; `None` when there is no room for it.
+    pub(super) fn grant(
+        &self,
+        capacity: &Capacity,
+        demand: &ResourceDemand,
+    ) -> Option<ResourceDemand> {
+        let has_pages = demand
             .hugepages
             .is_none_or(|pages| pages.bytes <= self.hugepages(capacity, pages.page_bytes).0);
         let has_room = has_pages
-            && claim.all_memory_bytes() <= self.free_memory(capacity)
-            && claim.cpu_millis <= self.free_cpu(capacity);
-        let cpus = self.cpus(capacity, claim).filter(|_| has_room)?;
-        Some(Claim {
+            && demand.all_memory_bytes() <= self.free_memory(capacity)
+            && demand.cpu_millis <= self.free_cpu(capacity);
+        let cpus = self.cpus(capacity, demand).filter(|_| has_room)?;
+        Some(ResourceDemand {
             cpus,
-            ..claim.clone()
+            ..demand.clone()
         })
     }
 
-    /// Where a claim is to run; the outer `None` when there is no such place.
-    fn cpus(&self, capacity: &Capacity, claim: &Claim) -> Option<Option<CpuGrant>> {
-        if let Some(demand) = &claim.dedicated {
-            let found = dedicate(&capacity.layout, &self.free_dedicated(capacity), demand)?;
+    /// Where a demand is to run; the outer `None` when there is no such place.
+    fn cpus(&self, capacity: &Capacity, demand: &ResourceDemand) -> Option<Option<CpuGrant>> {
+        if let Some(cpu_demand) = &demand.dedicated {
+            let found = dedicate(&capacity.layout, &self.free_dedicated(capacity), cpu_demand)?;
             return Some(Some(CpuGrant::Dedicated(found)));
         }
         if capacity.dedicated.is_empty() && self.used.dedicated.is_empty() {

@@ -2,7 +2,7 @@ mod cpus;
 
 use std::collections::BTreeMap;
 
-use crate::{CpuLayout, CpuSet, CpuSite, HugepageClaim, Timestamp};
+use crate::{CpuLayout, CpuSet, CpuSite, HugepageDemand, Timestamp};
 
 use super::*;
 
@@ -19,15 +19,15 @@ fn node() -> Capacity {
     }
 }
 
-fn guest(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> GuestClaim {
-    GuestClaim {
+fn guest(uid: &str, since: i64, memory_bytes: u64, holds: bool) -> GuestDemand {
+    GuestDemand {
         uid: uid.to_owned(),
         since: Timestamp(since),
-        claim: Claim {
+        demand: ResourceDemand {
             memory_bytes,
             overhead_bytes: 64 * MIB,
             cpu_millis: 100,
-            ..Claim::default()
+            ..ResourceDemand::default()
         },
         holds,
     }
@@ -43,7 +43,7 @@ fn cores(count: u32) -> CpuLayout {
     (0..count).map(|cpu| (cpu, site(cpu))).collect()
 }
 
-fn why(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> String {
+fn why(capacity: &Capacity, guests: &[GuestDemand], uid: &str) -> String {
     match reservation_of(capacity, guests, uid) {
         Some(Reservation::Waits { why }) => why,
         other => panic!("{uid}: {other:?}"),
@@ -53,7 +53,7 @@ fn why(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> String {
 #[test]
 fn what_does_not_fit_is_reported_in_figures() {
     let mut small = guest("small", 1, GIB - 64 * MIB, true);
-    small.claim.overhead_bytes = 600 * MIB;
+    small.demand.overhead_bytes = 600 * MIB;
     let guests = [small, guest("large", 2, 64 * GIB, false)];
     assert_eq!(
         why(&node(), &guests, "large"),
@@ -77,8 +77,8 @@ fn the_overhead_of_the_vmm_counts_and_is_named_when_it_alone_is_too_much() {
 #[test]
 fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_named() {
     let mut wide = guest("wide", 1, 0, false);
-    wide.claim.cpu_millis = 4250;
-    wide.claim.hugepages = Some(HugepageClaim {
+    wide.demand.cpu_millis = 4250;
+    wide.demand.hugepages = Some(HugepageDemand {
         page_bytes: 2 * MIB,
         bytes: 2 * GIB,
     });
@@ -88,8 +88,8 @@ fn cpus_and_huge_pages_are_counted_and_all_that_is_short_is_named() {
          wants 2Gi of 2Mi huge pages; node1 has 1Gi free of 1Gi (0 VMIs counted); more are made by \
          /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
     );
-    wide.claim.cpu_millis = 4000;
-    wide.claim.hugepages = Some(HugepageClaim {
+    wide.demand.cpu_millis = 4000;
+    wide.demand.hugepages = Some(HugepageDemand {
         page_bytes: 2 * MIB,
         bytes: GIB,
     });
@@ -121,7 +121,7 @@ fn who_holds_keeps_it_whatever_the_node_has_become() {
     ];
     assert_eq!(
         reservation_of(&shrunk, &guests, "runs"),
-        Some(Reservation::Granted(guests[0].claim.clone()))
+        Some(Reservation::Granted(guests[0].demand.clone()))
     );
     assert!(uids_that_fit(&shrunk, &guests).is_empty());
     assert_eq!(reservation_of(&shrunk, &guests, "stranger"), None);
@@ -129,7 +129,7 @@ fn who_holds_keeps_it_whatever_the_node_has_become() {
 
 #[test]
 fn the_order_in_which_tenants_are_listed_changes_nothing() {
-    let mut guests: Vec<GuestClaim> = (0..40)
+    let mut guests: Vec<GuestDemand> = (0..40)
         .map(|number| {
             let gib = (number * 7 % 5 + 1) as u64;
             guest(

@@ -79,8 +79,8 @@ impl Record {
             .chain(report.probes.unhealthy.as_mut().map(|it| &mut it.at))
     }
 
-    /// Takes notice of a deletion, once. A request is a moment older than the look that finds it; when the clock was
-    /// found to have been set with this very look, nobody can tell by how much, and its time begins now.
+    /// Takes notice of a deletion, once. A request is a moment older than the observation that finds it; when the clock was
+    /// found to have been set by this very observation, nobody can tell by how much, and its time begins now.
     pub(crate) fn note_deletion(&mut self, requested_at: Timestamp, now: Timestamp) {
         if self
             .report

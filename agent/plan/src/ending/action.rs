@@ -9,7 +9,7 @@ use crate::record::{Phase, Record};
 use crate::time::{Millis, Timestamp};
 
 /// Until an action that waits for other work is tried again.
-const LOOK_AT_PENDING: Millis = Millis::from_secs(1);
+const POLL_PENDING_INTERVAL: Millis = Millis::from_secs(1);
 
 /// Says that no vCPU runs any more.
 pub(crate) const PAUSED_EVENT: &str = "VirtualMachineInstance paused.";
@@ -19,7 +19,7 @@ const UNPAUSED_EVENT: &str = "VirtualMachineInstance unpaused.";
 
 /// What a record becomes by the outcome of one action; events when there is something to say.
 ///
-/// Storing the result may be lost without harm: the next look finds out the same.
+/// Storing the result may be lost without harm: the next observation finds out the same.
 #[must_use]
 pub fn complete(
     record: &Record,
@@ -147,7 +147,7 @@ fn await_operation(record: &mut Record, action: &Action) {
 /// Looks again soon, and sends one event. What is worked at counts its own failures.
 fn note_pending(record: &mut Record, failure: &Failure, now: Timestamp) -> Vec<PlanEvent> {
     let failures = &mut record.report.failures;
-    failures.retry_at = Some(now.plus(LOOK_AT_PENDING));
+    failures.retry_at = Some(now.plus(POLL_PENDING_INTERVAL));
     // What changes besides is progress.
     let before = failures.last.as_ref().map(|last| last.reason.as_str());
     let is_new = before != Some(failure.reason.as_str());

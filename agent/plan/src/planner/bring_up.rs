@@ -1,6 +1,6 @@
 //! Bringing a VMI up: what is there of it is adopted, and what is missing comes next.
 
-use super::draft::{Draft, LOOK_AGAIN, ours};
+use super::draft::{Draft, POLL_INTERVAL, ours};
 use super::links;
 use crate::action::Action;
 use crate::ending::conclude::{MAX_BACK_OFF, conclude, count_vmm_death};
@@ -64,7 +64,7 @@ impl Draft<'_> {
         }
         match ending::launch_state(&self.plan.record, self.observed) {
             LaunchState::Open => {}
-            LaunchState::Unknown => self.look_again(LOOK_AGAIN),
+            LaunchState::Unknown => self.poll_after(POLL_INTERVAL),
             LaunchState::Nothing => self.plan.record.launches.give_up(),
             LaunchState::DiedBeforeBoot(failure) => {
                 let event = count_vmm_death(&mut self.plan.record, failure, self.now);
@@ -115,7 +115,7 @@ impl Draft<'_> {
         } else if self.plan.record.launches.present().is_none() {
             self.start();
         } else {
-            self.look_again(LOOK_AGAIN);
+            self.poll_after(POLL_INTERVAL);
         }
     }
 
@@ -123,7 +123,7 @@ impl Draft<'_> {
     pub(super) fn advance(&mut self, machine: Option<&MachineObserved>) {
         let incarnation = self.plan.record.launches.incarnation();
         let Some(machine) = machine else {
-            self.look_again(LOOK_AGAIN);
+            self.poll_after(POLL_INTERVAL);
             return;
         };
         match machine.state {
@@ -150,7 +150,7 @@ impl Draft<'_> {
                 self.keep_links(incarnation, machine);
                 self.keep_paused(incarnation, machine.pause.as_ref());
             }
-            MachineState::Exited => self.look_again(LOOK_AGAIN),
+            MachineState::Exited => self.poll_after(POLL_INTERVAL),
         }
     }
 
@@ -160,7 +160,7 @@ impl Draft<'_> {
             self.observed.vmms.is_absent(),
             self.observed.boot_id.present(),
         ) else {
-            self.look_again(LOOK_AGAIN);
+            self.poll_after(POLL_INTERVAL);
             return;
         };
         if !self.is_schedulable() || !self.reserve() {
@@ -212,7 +212,7 @@ impl Draft<'_> {
             return true;
         }
         self.plan.actions.extend(strays);
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
         false
     }
 }

@@ -10,8 +10,8 @@ use crate::wanted::Wanted;
 /// How long an ended or refusing VMM may take to go by itself before it is killed.
 pub(super) const REAP_AFTER: Millis = Millis::from_secs(5);
 
-/// Time to the next look when a question could not be answered, or an effect is awaited.
-pub(super) const LOOK_AGAIN: Millis = Millis::from_secs(1);
+/// Time to the next observation when a question could not be answered, or an effect is awaited.
+pub(super) const POLL_INTERVAL: Millis = Millis::from_secs(1);
 
 /// What to do next for one VMI, and what to say of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Draft<'_> {
         });
     }
 
-    pub(super) fn look_again(&mut self, after: Millis) {
+    pub(super) fn poll_after(&mut self, after: Millis) {
         self.wake(self.now.plus(after));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::draft::{Draft, LOOK_AGAIN, REAP_AFTER, ours};
+use super::draft::{Draft, POLL_INTERVAL, REAP_AFTER, ours};
 use crate::action::{Action, Holding};
 use crate::ending;
 use crate::ending::conclude::conclude;
@@ -62,7 +62,7 @@ impl Draft<'_> {
             if self.plan.record.launches.present().is_none() && self.observed.vmms.is_absent() {
                 self.conclude_unstarted();
             } else {
-                self.look_again(LOOK_AGAIN);
+                self.poll_after(POLL_INTERVAL);
             }
             return;
         };
@@ -70,7 +70,7 @@ impl Draft<'_> {
         let deadline = stop.since.plus(grace);
         let presses = self.end_operation(self.now < deadline);
         match vmm.machine.present().map(|machine| machine.state) {
-            Some(MachineState::Exited) => self.look_again(LOOK_AGAIN),
+            Some(MachineState::Exited) => self.poll_after(POLL_INTERVAL),
             Some(MachineState::Running) if self.now < deadline => {
                 if stop.pressed_at.is_none() && !presses {
                     self.press(vmm.incarnation);
@@ -84,7 +84,7 @@ impl Draft<'_> {
                 self.wake(deadline);
             }
             None if self.now < deadline => {
-                self.look_again(LOOK_AGAIN);
+                self.poll_after(POLL_INTERVAL);
                 self.wake(deadline);
             }
             _ => self.stop_hard(vmm),
@@ -133,7 +133,7 @@ impl Draft<'_> {
         if may_go_on {
             self.plan.actions.push(Action::ResumeVmm { incarnation });
         }
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
     }
 
     /// Where the ending on request stands; begins it when it has not begun.
@@ -162,7 +162,7 @@ impl Draft<'_> {
         self.plan
             .actions
             .push(Action::PressPowerButton { incarnation });
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
     }
 
     /// Ends the guest without its consent: by the control socket first, then by a signal.
@@ -186,7 +186,7 @@ impl Draft<'_> {
                 reason: String::from("GracePeriodOver"),
             });
         }
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
     }
 
     /// The VMI is in a final phase: no VMM may stay, and what only a VMM needs is released. What a
@@ -197,7 +197,7 @@ impl Draft<'_> {
             self.end_operation(false);
         }
         match &self.observed.vmms {
-            Observation::Unknown { .. } => self.look_again(LOOK_AGAIN),
+            Observation::Unknown { .. } => self.poll_after(POLL_INTERVAL),
             Observation::Present(vmms) => self.reap(vmms),
             Observation::Absent => {
                 self.plan.record.allocations.reservation = None;
@@ -232,14 +232,14 @@ impl Draft<'_> {
                 });
             }
         }
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
     }
 
     fn release(&mut self) {
         let deleting = self.wanted.deletion.is_some();
         let holdings: BTreeSet<Holding> = match &self.observed.holdings {
             Observation::Unknown { .. } => {
-                self.look_again(LOOK_AGAIN);
+                self.poll_after(POLL_INTERVAL);
                 return;
             }
             Observation::Absent => BTreeSet::new(),
@@ -257,6 +257,6 @@ impl Draft<'_> {
             incarnation: self.plan.record.launches.incarnation(),
             holdings,
         });
-        self.look_again(LOOK_AGAIN);
+        self.poll_after(POLL_INTERVAL);
     }
 }

@@ -7,11 +7,11 @@ use crate::condition::EventKind;
 use crate::record::FirmwareWatch;
 use crate::time::Millis;
 
-/// The first look, and what is added to the pauses after it: a quarter of what has gone by.
-const FIRST_LOOK: Millis = Millis::from_secs(1);
+/// The first poll interval; later intervals are a quarter of the time since the start.
+const FIRST_POLL_INTERVAL: Millis = Millis::from_secs(1);
 
-/// Pauses do not grow beyond this: somebody looks that often anyway.
-const LAST_LOOK: Millis = Millis::from_secs(60);
+/// Longest poll interval: the actor observes that often anyway.
+const MAX_POLL_INTERVAL: Millis = Millis::from_secs(60);
 
 impl Draft<'_> {
     /// The vCPUs run, after `resets`.
@@ -34,7 +34,7 @@ impl Draft<'_> {
             watch.resets = resets;
             watch.since = now;
         }
-        let pause = Millis((now.since(watch.since).0 / 4).max(FIRST_LOOK.0));
+        let pause = Millis((now.since(watch.since).0 / 4).max(FIRST_POLL_INTERVAL.0));
         let stands = self.observed.stands_still.present();
         if let Some(stands) = stands.filter(|stands| watch.reported_at != Some(stands.at)) {
             watch.reported_at = Some(stands.at);
@@ -42,8 +42,8 @@ impl Draft<'_> {
             let message = format!("Firmware found nothing to boot from and stays at {words:?}");
             self.event(EventKind::Warning, "NoBootableDevice", &message);
         }
-        if pause.0 < LAST_LOOK.0 {
-            self.look_again(pause);
+        if pause.0 < MAX_POLL_INTERVAL.0 {
+            self.poll_after(pause);
         }
     }
 }

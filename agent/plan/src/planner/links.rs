@@ -1,4 +1,4 @@
-//! Links of network cards: `state` of an interface may change while its guest runs.
+//! Links of NICs: `state` of an interface may change while its guest runs.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::record::Record;
 /// Records which links are down.
 pub(super) fn note(record: &mut Record, machine: &MachineObserved) {
     if let Some(down) = &machine.links_down {
-        let cards = record.allocations.pci.interfaces.iter();
-        let out = cards.filter(|(_, place)| down.contains(place));
+        let nics = record.allocations.pci.interfaces.iter();
+        let out = nics.filter(|(_, place)| down.contains(place));
         let names: BTreeSet<String> = out.map(|(name, _)| name.clone()).collect();
         record.report.links_down = Some(names);
     }
@@ -24,12 +24,12 @@ impl Draft<'_> {
         let Some(down) = &machine.links_down else {
             return;
         };
-        for (name, card) in &self.plan.record.allocations.pci.interfaces {
+        for (name, nic) in &self.plan.record.allocations.pci.interfaces {
             let is_wanted_up = !self.wanted.links_down.contains(name);
-            if is_wanted_up == down.contains(card) {
+            if is_wanted_up == down.contains(nic) {
                 self.plan.actions.push(Action::SetLink {
                     incarnation,
-                    card: *card,
+                    nic: *nic,
                     up: is_wanted_up,
                 });
             }

@@ -1,6 +1,6 @@
 //! The operation that is under way: waited for while it is wanted, cancelled when it is not.
 
-use super::draft::{Draft, LOOK_AGAIN};
+use super::draft::{Draft, POLL_INTERVAL};
 use crate::action::Action;
 use crate::observation::Observation;
 use crate::operation::shown::{has_machine, is_wanted};
@@ -20,7 +20,7 @@ impl Draft<'_> {
             Observation::Unknown { .. } => !has_machine(record, self.observed),
         };
         if is_awaited || self.observed.vmms.is_unknown() {
-            self.look_again(LOOK_AGAIN);
+            self.poll_after(POLL_INTERVAL);
             return true;
         }
         self.plan.actions.push(Action::CancelOperation);

@@ -12,10 +12,10 @@ use crate::time::Millis;
 const ASK_AGAIN: Millis = Millis::from_secs(30);
 
 impl Draft<'_> {
-    /// A launch of an agent that recorded no claims counts as a reservation all the same.
+    /// A launch of an agent that recorded no demands counts as a reservation all the same.
     pub(super) fn adopt_reservation(&mut self) {
         let record = &mut self.plan.record;
-        if let (Some(_), None, Reservation::Granted(claim)) = (
+        if let (Some(_), None, Reservation::Granted(demand)) = (
             record.launches.present(),
             &record.report.end,
             &self.wanted.reservation,
@@ -23,7 +23,7 @@ impl Draft<'_> {
             record
                 .allocations
                 .reservation
-                .get_or_insert_with(|| claim.clone());
+                .get_or_insert_with(|| demand.clone());
         }
     }
 
@@ -36,7 +36,7 @@ impl Draft<'_> {
         if !self.plan.record.report.conditions.iter().any(is_known) {
             self.event(EventKind::Warning, "FailedScheduling", &closed.message);
         }
-        self.look_again(ASK_AGAIN);
+        self.poll_after(ASK_AGAIN);
         false
     }
 
@@ -47,9 +47,9 @@ impl Draft<'_> {
             return true;
         }
         match &self.wanted.reservation {
-            Reservation::Granted(claim) => {
-                record.allocations.reservation = Some(claim.clone());
-                if let Some(CpuGrant::Dedicated(cpus)) = &claim.cpus {
+            Reservation::Granted(demand) => {
+                record.allocations.reservation = Some(demand.clone());
+                if let Some(CpuGrant::Dedicated(cpus)) = &demand.cpus {
                     let message = assigned(cpus);
                     self.event(EventKind::Normal, "DedicatedCPUsAssigned", &message);
                 }
@@ -64,7 +64,7 @@ impl Draft<'_> {
                 if !is_known {
                     self.event(EventKind::Warning, "FailedScheduling", why);
                 }
-                self.look_again(ASK_AGAIN);
+                self.poll_after(ASK_AGAIN);
                 false
             }
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pci_addresses::PciAddresses;
 use crate::pod::PodAddress;
-use crate::reservation::Claim;
+use crate::reservation::ResourceDemand;
 
 /// What was given to one VMI: stored before it is used. Its actor alone writes them, but for the first ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,5 +18,5 @@ pub struct Allocations {
     pub pod: Option<PodAddress>,
     /// What it takes of its node: from before its first launch until it has ended and no VMM lives.
     #[serde(rename = "room")]
-    pub reservation: Option<Claim>,
+    pub reservation: Option<ResourceDemand>,
 }

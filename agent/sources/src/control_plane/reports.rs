@@ -1,6 +1,6 @@
 //! Reports on objects to a control plane.
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use proto_node::controlplane::Report;
 use proto_node::node::{Object, object};
 
@@ -12,7 +12,7 @@ pub(super) fn report(control_plane: &str, object: &Object) -> Option<Report> {
         return None;
     };
     let metadata = vmi.metadata.as_ref()?;
-    let Owner::ControlPlane { name } = Owner::of(&metadata.annotations) else {
+    let ObjectSource::ControlPlane { name } = ObjectSource::of(&metadata.annotations) else {
         return None;
     };
     let token = metadata.annotations.get(TOKEN_ANNOTATION);

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::Kinds;
 use prost::Message;
 use proto_node::node::node_service_server::NodeService;
@@ -112,7 +112,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
             idempotency_key: request.idempotency_key,
             dry_run: request.dry_run,
             create_only: request.create_only,
-            by: Owner::GrpcCaller,
+            by: ObjectSource::GrpcCaller,
             manager: manager_of(&request.field_manager)?,
             trace,
         };
@@ -198,7 +198,7 @@ impl<O: GuestRegistry, G: GuestStreams, N: NodeView> NodeService for Service<O, 
             grace_period_seconds: grace_period(request.grace_period_seconds)?,
             uid: request.uid,
             resource_version: request.resource_version,
-            by: Owner::GrpcCaller,
+            by: ObjectSource::GrpcCaller,
             propagation: None,
             dry_run: false,
         };

@@ -24,7 +24,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
 /// Interval between reads of the list of withdrawn certificates.
-const LOOK: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval between checks for expired certificates of open connections.
 const EXPIRY: Duration = Duration::from_secs(10);
@@ -126,7 +126,7 @@ impl TlsKeys {
 
     /// Reads the files again whenever the list of withdrawn certificates was changed or replaced; never ends.
     pub(super) async fn follow_withdrawals(self) {
-        let mut turns = tokio::time::interval(LOOK);
+        let mut turns = tokio::time::interval(CHECK_INTERVAL);
         // A list that cannot be used is complained about once.
         let mut refused = None;
         loop {

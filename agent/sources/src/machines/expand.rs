@@ -99,10 +99,10 @@ fn expand<O: ObjectRegistry>(objects: &O, mut machine: Value) -> Result<Value, A
             metadata.name, metadata.namespace
         ))
     };
-    let look = |id: &ObjectId| look(objects, id);
+    let find_object = |id: &ObjectId| find_object(objects, id);
     let mut found = Vec::new();
     for sort in [Sort::Instancetype, Sort::Preference] {
-        let part = find_kit(&decoded, sort, look)?;
+        let part = find_kit(&decoded, sort, find_object)?;
         if let KitPart::Missing(why) = &part {
             return Err(refuse(why));
         }
@@ -118,7 +118,7 @@ fn expand<O: ObjectRegistry>(objects: &O, mut machine: Value) -> Result<Value, A
 }
 
 /// An object, if it is there.
-fn look<O: ObjectRegistry>(objects: &O, id: &ObjectId) -> Result<Option<Object>, ApiError> {
+fn find_object<O: ObjectRegistry>(objects: &O, id: &ObjectId) -> Result<Option<Object>, ApiError> {
     match objects.get_object(id) {
         Ok(object) => Ok(Some(object)),
         Err(ApiError::NotFound { .. }) => Ok(None),

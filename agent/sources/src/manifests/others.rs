@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{Kinds, ObjectId};
 use tracing::{info, warn};
 
@@ -70,15 +70,15 @@ impl Others {
             }
         };
         if let Some(object) = &present {
-            let owner = Owner::of(&object.metadata.annotations);
+            let source = ObjectSource::of(&object.metadata.annotations);
             if object.is_deleted() {
                 // It is made anew once it is gone.
                 return false;
             }
-            if !matches!(owner, Owner::ManifestDirectory { .. }) {
-                let way_out = owner.way_out();
+            if !matches!(source, ObjectSource::ManifestDirectory { .. }) {
+                let way_out = source.way_out();
                 let message = format!(
-                    "{} {:?} is left out: an object of that name belongs to {owner}; {way_out}",
+                    "{} {:?} is left out: an object of that name belongs to {source}; {way_out}",
                     id.kind, id.name
                 );
                 self.complain(objects, id, &desired.file, &message);
@@ -89,7 +89,7 @@ impl Others {
             }
         }
         let by = WriteBy {
-            owner: Owner::ManifestDirectory {
+            source: ObjectSource::ManifestDirectory {
                 file: desired.file.clone(),
             },
             dry_run: false,

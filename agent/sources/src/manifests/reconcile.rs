@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_domain::{Owner, SOURCE_ANNOTATION};
+use agent_domain::{ObjectSource, SOURCE_ANNOTATION};
 use proto_node::vmi::VirtualMachineInstance;
 
 use super::directory::{DesiredVmi, VmiKey, key_of};
@@ -28,7 +28,7 @@ pub(crate) enum Step {
     Taken {
         key: VmiKey,
         file: String,
-        owner: Owner,
+        source: ObjectSource,
     },
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn reconcile(
         }
     }
     for (key, object) in present {
-        let Owner::ManifestDirectory { file } = owner(object) else {
+        let ObjectSource::ManifestDirectory { file } = source(object) else {
             continue;
         };
         if !desired_objects.contains_key(&key) && !is_unknown(&file) && !is_deleting(object) {
@@ -73,12 +73,12 @@ fn step_for(
     object: &VirtualMachineInstance,
     is_open: bool,
 ) -> Option<Step> {
-    let owner = owner(object);
-    if !matches!(owner, Owner::ManifestDirectory { .. }) {
+    let source = source(object);
+    if !matches!(source, ObjectSource::ManifestDirectory { .. }) {
         return Some(Step::Taken {
             key: key.clone(),
             file: desired.file.clone(),
-            owner,
+            source,
         });
     }
     if is_deleting(object) {
@@ -111,11 +111,11 @@ fn step_for(
 fn object_of(desired: &DesiredVmi) -> VirtualMachineInstance {
     let mut object = desired.object.clone();
     let annotations = &mut object.metadata.get_or_insert_default().annotations;
-    let owner = Owner::ManifestDirectory {
+    let source = ObjectSource::ManifestDirectory {
         file: desired.file.clone(),
     };
     annotations.extend(
-        owner
+        source
             .annotation()
             .map(|value| (SOURCE_ANNOTATION.to_owned(), value)),
     );
@@ -127,10 +127,10 @@ fn annotation<'a>(object: &'a VirtualMachineInstance, name: &str) -> Option<&'a 
     object.metadata.as_ref()?.annotations.get(name)
 }
 
-fn owner(object: &VirtualMachineInstance) -> Owner {
+fn source(object: &VirtualMachineInstance) -> ObjectSource {
     let metadata = object.metadata.as_ref();
-    metadata.map_or(Owner::GrpcCaller, |metadata| {
-        Owner::of(&metadata.annotations)
+    metadata.map_or(ObjectSource::GrpcCaller, |metadata| {
+        ObjectSource::of(&metadata.annotations)
     })
 }
 
@@ -150,8 +150,8 @@ fn uid(object: &VirtualMachineInstance) -> String {
 }
 
 /// The directory as a whole, whichever file it was.
-pub(super) fn directory() -> Owner {
-    Owner::ManifestDirectory {
+pub(super) fn directory() -> ObjectSource {
+    ObjectSource::ManifestDirectory {
         file: String::new(),
     }
 }
@@ -316,7 +316,7 @@ mod tests {
             [Step::Taken {
                 key: key(),
                 file: String::from("a.yaml"),
-                owner: Owner::GrpcCaller
+                source: ObjectSource::GrpcCaller
             }]
         );
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::{Owner, SOURCE_ANNOTATION};
+use agent_domain::{ObjectSource, SOURCE_ANNOTATION};
 use futures_util::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
 use proto_node::node::object;
@@ -245,12 +245,12 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ManifestSource<O, N> {
                     warn!(%error, "a VMI whose manifest is gone cannot be deleted; trying again");
                 }
             }
-            Step::Taken { key, file, owner } => {
+            Step::Taken { key, file, source } => {
                 let message = format!(
-                    "{}/{} is left out: an object of that name belongs to {owner}; {}",
+                    "{}/{} is left out: an object of that name belongs to {source}; {}",
                     key.0,
                     key.1,
-                    owner.way_out()
+                    source.way_out()
                 );
                 self.complain(&Complaint {
                     file,
@@ -276,7 +276,7 @@ impl<O: GuestRegistry + ObjectRegistry, N: NodeView> ManifestSource<O, N> {
         let file = annotation(SOURCE_ANNOTATION)
             .trim_start_matches("file:")
             .to_owned();
-        let by = Owner::ManifestDirectory { file: file.clone() };
+        let by = ObjectSource::ManifestDirectory { file: file.clone() };
         let refusal = (key.clone(), digest);
         if self.refused.contains(&refusal) {
             return;

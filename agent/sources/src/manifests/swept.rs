@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{Object, ObjectId, Preconditions, Propagation, Writer};
 use proto_node::meta::ObjectMeta;
 use tracing::{info, warn};
@@ -96,8 +96,8 @@ impl Swept {
 
 /// The file that an object came from.
 fn file_of(metadata: &ObjectMeta) -> Option<String> {
-    match Owner::of(&metadata.annotations) {
-        Owner::ManifestDirectory { file } => Some(file),
+    match ObjectSource::of(&metadata.annotations) {
+        ObjectSource::ManifestDirectory { file } => Some(file),
         _ => None,
     }
 }
@@ -118,7 +118,7 @@ async fn delete(objects: &impl ObjectRegistry, object: &Object) -> bool {
         id,
     };
     let by = WriteBy {
-        owner: directory(),
+        source: directory(),
         dry_run: false,
         idempotency_key: String::new(),
         manager: String::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use agent_domain::Owner;
+use agent_domain::ObjectSource;
 use agent_objects::{
     ColumnType, Encoding, Object, ObjectId, ObjectKind, Part, Preconditions, Propagation, Refusal,
     Scope, Writer, check_manager,
@@ -478,7 +478,7 @@ impl Choice for PageOfObjects<'_> {
 
 fn by_caller(dry_run: bool, manager: &str) -> Result<WriteBy, ApiError> {
     Ok(WriteBy {
-        owner: Owner::GrpcCaller,
+        source: ObjectSource::GrpcCaller,
         dry_run,
         idempotency_key: String::new(),
         manager: manager_of(manager)?,

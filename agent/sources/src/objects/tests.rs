@@ -199,7 +199,7 @@ async fn a_kind_is_described_by_its_messages() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_no_secrets() {
+async fn a_caller_that_may_only_read_sees_no_secrets() {
     let server = server();
     let list = |kind: &str| ListObjectsRequest {
         kind: kind.to_owned(),

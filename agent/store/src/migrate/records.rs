@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent_plan::{
-    Allocations, Claim, ClockMark, Condition, CredentialsSync, End, FirmwareWatch,
-    GuestAgentReport, JudgedAddresses, Launch, NotedDeletion, Orders, PciAddresses, PhaseEntry,
-    PodAddress, ProbeRecord, Record, Report, ReportedOperation, SeenAddresses, StartFailures,
+    Allocations, ClockMark, Condition, CredentialsSync, End, FirmwareWatch, GuestAgentReport,
+    JudgedAddresses, Launch, NotedDeletion, Orders, PciAddresses, PhaseEntry, PodAddress,
+    ProbeRecord, Record, Report, ReportedOperation, ResourceDemand, SeenAddresses, StartFailures,
     StopProgress, VmiId,
 };
 use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
@@ -41,7 +41,7 @@ struct OldRecord {
     #[serde(default)]
     firmware: Option<FirmwareWatch>,
     #[serde(default)]
-    room: Option<Claim>,
+    room: Option<ResourceDemand>,
     #[serde(default)]
     probes: ProbeRecord,
     #[serde(default)]

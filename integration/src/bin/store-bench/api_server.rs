@@ -26,7 +26,7 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/bench/configmaps";
 
 /// It takes seconds to become ready, and does not report when it is.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A connection to a kube-apiserver.
 pub(crate) struct ApiServer(SendRequest<Full<Bytes>>);
@@ -56,7 +56,7 @@ impl ApiServer {
                 return Ok(());
             }
             // kube-apiserver has no other signal of being ready than this answer.
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

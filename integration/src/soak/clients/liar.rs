@@ -19,7 +19,7 @@ const NEIGHBOUR: [&str; 2] = ["02:00:00:00:00:08", "02:00:00:00:01:08"];
 const EVERYWHERE: [&str; 14] = [
     "mac-of-neighbour",
     "mac-of-nobody",
-    "arp-of-neighbours-card",
+    "arp-of-neighbours-nic",
     "arp-in-neighbours-frame",
     "arp-for-neighbour",
     "arp-for-node",
@@ -51,8 +51,8 @@ const REFUSED: &str = "sed -n 's/.*counter packets \\([0-9]*\\) .*jump refuse/\\
 /// A network as the campaign sees it.
 struct Joined {
     name: &'static str,
-    /// Its number among the cards of both guests.
-    card: usize,
+    /// Its number among the NICs of both guests.
+    nic: usize,
     table: &'static str,
     bridge: &'static str,
     node: &'static str,
@@ -65,7 +65,7 @@ fn networks() -> [Joined; 2] {
     [
         Joined {
             name: "pod network",
-            card: 0,
+            nic: 0,
             table: "kvmlet",
             bridge: "kvmlet0",
             node: "10.213.0.1",
@@ -74,7 +74,7 @@ fn networks() -> [Joined; 2] {
         },
         Joined {
             name: "bridge with dnsmasq",
-            card: 1,
+            nic: 1,
             table: "kvmlet-networks",
             bridge: "br0",
             node: "10.77.0.1",
@@ -137,7 +137,7 @@ pub fn line(outcome: &Outcome) -> String {
     format!("{network}: {lies} lies, each {TIMES} times; {dropped} frames dropped{heard}")
 }
 
-/// A guest with cards on both networks.
+/// A guest with NICs on both networks.
 fn start(place: &ClientNodes, name: &str, macs: [&str; 2]) -> anyhow::Result<Shell> {
     let [pod, lan] = macs;
     let interfaces = format!(
@@ -146,10 +146,10 @@ fn start(place: &ClientNodes, name: &str, macs: [&str; 2]) -> anyhow::Result<She
     place.start(name, "scapy", &interfaces, &format!("{POD}{LAN}"))
 }
 
-/// A guest's address on one of its cards.
-fn address(shell: &mut Shell, card: usize, family: &str) -> anyhow::Result<String> {
+/// A guest's address on one of its NICs.
+fn address(shell: &mut Shell, nic: usize, family: &str) -> anyhow::Result<String> {
     let show = format!(
-        "ip -o {family} addr show dev eth{card} scope {} | sed 's/.*inet6* //; s,/.*,,'",
+        "ip -o {family} addr show dev eth{nic} scope {} | sed 's/.*inet6* //; s,/.*,,'",
         if family == "-6" { "link" } else { "global" }
     );
     shell.ask_until(&show, PATIENCE, |output| output.contains(['.', ':']))
@@ -160,17 +160,17 @@ fn lie_on(
     network: &Joined,
     (liar, neighbour): (&mut Shell, &mut Shell),
 ) -> anyhow::Result<Outcome> {
-    let card = network.card;
-    let own = [address(liar, card, "-4")?, address(liar, card, "-6")?];
+    let nic = network.nic;
+    let own = [address(liar, nic, "-4")?, address(liar, nic, "-6")?];
     let other = [
-        address(neighbour, card, "-4")?,
-        address(neighbour, card, "-6")?,
+        address(neighbour, nic, "-4")?,
+        address(neighbour, nic, "-6")?,
     ];
     if network.table == "kvmlet-networks" {
         are_judged_by_leases(place)?;
     }
-    let [mac, of_neighbour] = [LIAR, NEIGHBOUR].map(|macs| macs.get(card).copied());
-    let (mac, of_neighbour) = mac.zip(of_neighbour).context("no such card")?;
+    let [mac, of_neighbour] = [LIAR, NEIGHBOUR].map(|macs| macs.get(nic).copied());
+    let (mac, of_neighbour) = mac.zip(of_neighbour).context("no such NIC")?;
     know(liar, network, (&own, &other), of_neighbour)?;
     know(neighbour, network, (&other, &own), mac)?;
     ensure!(neighbour.ask("listen")? == "listening", "nobody listens");
@@ -206,7 +206,7 @@ fn each_is_counted(
     place: &ClientNodes,
     (name, liar): (&str, &mut Shell),
     (lies, count): (&[&str], &dyn Fn() -> anyhow::Result<u64>),
-    look: impl Fn(&str) -> anyhow::Result<()>,
+    check: impl Fn(&str) -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
     let (start, measured) = (count()?, measured(place, name)?);
     for lie in lies {
@@ -217,7 +217,7 @@ fn each_is_counted(
             || Ok(count()? >= before + TIMES),
             || format!("{lie} is not dropped and counted"),
         )?;
-        look(lie)?;
+        check(lie)?;
     }
     let all = TIMES * u64::try_from(lies.len())?;
     until(
@@ -254,8 +254,8 @@ fn know(
     ([own, own6], [other, other6]): (&[String; 2], &[String; 2]),
     of_other: &str,
 ) -> anyhow::Result<()> {
-    let (card, node, free) = (network.card, network.node, network.free);
-    shell.ask(&format!("lies eth{card}"))?;
+    let (nic, node, free) = (network.nic, network.node, network.free);
+    shell.ask(&format!("lies eth{nic}"))?;
     let output = shell.ask(&format!(
         "know own={own} own6={own6} neighbour={other} neighbour6={other6} neighbour_mac={of_other} node={node} free={free}"
     ))?;

@@ -55,8 +55,8 @@ mkdir -p /mnt/clients && mount -t ext4 -o ro $clients /mnt/clients && mount -t t
 for kept in dev proc sys; do mount --bind /$kept /mnt/clients/$kept || exit; done
 echo $clients"#;
 
-/// The card that leads to the other node, whatever udev calls it.
-const CARD: &str = "card=$(ls -d /sys/class/net/*/device | cut -d / -f 5)";
+/// The NIC that leads to the other node, whatever udev calls it.
+const NIC: &str = "nic=$(ls -d /sys/class/net/*/device | cut -d / -f 5)";
 
 /// The stock server of the bridge: addresses of both families, its own address as router and resolver.
 const DNSMASQ: &str = "/usr/sbin/dnsmasq --user=root --conf-file=/dev/null --interface=br0 --except-interface=lo --bind-dynamic \
@@ -122,7 +122,7 @@ impl ClientNodes {
             PATIENCE,
         )?;
         node.sh(&format!(
-            "{CARD} && ip addr add 10.88.0.1/24 dev $card && ip addr add fd00:88::1/64 dev $card nodad && ip link set $card up && \
+            "{NIC} && ip addr add 10.88.0.1/24 dev $nic && ip addr add fd00:88::1/64 dev $nic nodad && ip link set $nic up && \
              ip addr add fd00:77::1/64 dev br0 nodad && \
              echo 1 >/proc/sys/net/ipv4/ip_forward && echo 1 >/proc/sys/net/ipv6/conf/all/forwarding && \
              rm -f /etc/resolv.conf && printf 'nameserver 10.88.0.2\\nnameserver fd00:88::2\\n' >/etc/resolv.conf && \
@@ -226,9 +226,9 @@ pub(super) const LAN: &str = "  - name: lan\n    multus:\n      networkName: lan
 fn stand_outside(outside: &Node) -> anyhow::Result<()> {
     outside.sh(MOUNT)?;
     let script = format!(
-        "{CARD} && ip addr add 10.88.0.2/24 dev $card && ip -6 addr add fd00:88::2/64 dev $card && ip link set $card up && \
+        "{NIC} && ip addr add 10.88.0.2/24 dev $nic && ip -6 addr add fd00:88::2/64 dev $nic && ip link set $nic up && \
          ip route add 10.77.0.0/24 via 10.88.0.1 && ip -6 route add fd00:77::/64 via fd00:88::1 && \
-         while ip addr show dev $card | grep -q tentative; do usleep 100000; done && \
+         while ip addr show dev $nic | grep -q tentative; do usleep 100000; done && \
          chroot {TREE} {RESOLVER} && {{ setsid chroot {TREE} serve outside {PORT} </dev/null >/dev/null 2>&1 & }}"
     );
     outside.sh(&script).map(drop)

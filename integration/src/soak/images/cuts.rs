@@ -197,7 +197,7 @@ impl Run {
         let percent = LEFT_PERCENT[usize::try_from(random.below(LEFT_PERCENT.len() as u64))?];
         let disk = cut.disks.get(DISK).context("no such disk")?;
         let content = disk.remains(&mut random, percent);
-        self.look(&content)
+        self.check(&content)
             .with_context(|| format!("{name}, with {percent} % of the cache left"))?;
         *self.tally.cuts.entry(name.to_owned()).or_default() += 1;
         if self.tally.all().is_multiple_of(campaign.restart_every) {
@@ -234,7 +234,7 @@ impl Run {
     }
 
     /// Every disk that has a name is whole and that of its digest, and every name of an image means one of them.
-    fn look(&mut self, content: &Content) -> anyhow::Result<()> {
+    fn check(&mut self, content: &Content) -> anyhow::Result<()> {
         let (disk, tree) = (self.disk(), self.scratch.path().join("tree"));
         journal::replay(content, &disk, DISK_MIB << 20)?;
         if tree.exists() {
@@ -290,7 +290,7 @@ impl Run {
             machine: &self.node,
             source: SOURCE,
         };
-        let found = store.look()?;
+        let found = store.check()?;
         ensure!(
             found.disks == IMAGES && found.parts == 0,
             "{} disks and {} parts of layers are kept",

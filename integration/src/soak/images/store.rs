@@ -45,7 +45,7 @@ impl<M: Commands> Store<'_, M> {
     }
 
     /// Compares each disk with its digest, and each part of a layer with the layer. Nothing else has a name.
-    pub(super) fn look(&self) -> anyhow::Result<Found> {
+    pub(super) fn check(&self) -> anyhow::Result<Found> {
         let source = self.source;
         // A prune may go on: what it has removed is gone, and that is all.
         // What a prune has begun to remove is gone a second later.
@@ -61,9 +61,9 @@ impl<M: Commands> Store<'_, M> {
              head -c $size {source}/layout/blobs/sha256/$each | cmp -s - $each || ! test -e $each || \
              {{ echo \"$each begins with what is not of that layer\"; exit 1; }}; echo part; done"
         );
-        let looked = self.machine.run(&["sh", "-c", &script])?;
-        ensure!(looked.code == Some(0), "the store: {looked}");
-        let count = |word| looked.stdout.lines().filter(|line| *line == word).count();
+        let listed = self.machine.run(&["sh", "-c", &script])?;
+        ensure!(listed.code == Some(0), "the store: {listed}");
+        let count = |word| listed.stdout.lines().filter(|line| *line == word).count();
         Ok(Found {
             disks: u64::try_from(count("disk")).context("disks")?,
             parts: u64::try_from(count("part")).context("parts")?,

@@ -25,7 +25,7 @@ pub(super) struct Blocks {
 ///
 /// Block N is at place N modulo `places`. While a later block is written to a place, the power may go in the middle of
 /// it: sectors of it are as good as those of the acknowledged one.
-pub(super) fn look_for(
+pub(super) fn scan_blocks(
     content: &Content,
     places: u64,
     kept: u64,
@@ -123,11 +123,11 @@ mod tests {
         // Three places: 4 is where 1 was, 5 where 2 was.
         let disk = [block(3), block(4), block(2)].concat();
         let disk = Content::of_bytes(&disk);
-        let blocks = look_for(&disk, 3, 4, |_| true);
+        let blocks = scan_blocks(&disk, 3, 4, |_| true);
         assert_eq!((blocks.found, blocks.lost), (3, 0));
-        let blocks = look_for(&disk, 3, 5, |number| number != 5);
+        let blocks = scan_blocks(&disk, 3, 5, |number| number != 5);
         assert_eq!((blocks.found, blocks.lost), (2, 0));
-        let blocks = look_for(&disk, 3, 5, |_| true);
+        let blocks = scan_blocks(&disk, 3, 5, |_| true);
         assert_eq!((blocks.found, blocks.lost), (2, 1));
         assert!(
             blocks
@@ -142,7 +142,7 @@ mod tests {
     fn a_later_block_that_was_half_written_harms_no_promise() {
         let mut disk = [block(3), block(4), block(2)].concat();
         disk[..2048].copy_from_slice(&block(6)[..2048]);
-        let blocks = look_for(&Content::of_bytes(&disk), 3, 4, |_| true);
+        let blocks = scan_blocks(&Content::of_bytes(&disk), 3, 4, |_| true);
         assert_eq!((blocks.found, blocks.lost), (3, 0));
     }
 }

@@ -315,9 +315,9 @@ fn overlay_kib(host: &Host) -> anyhow::Result<f64> {
     // They have no names, and a VMM may have two descriptors of one.
     let script = "find $(pidof kvmlet-vmm | sed 's:[0-9][0-9]*:/proc/&/fd:g') -lname '/var/lib/kvmlet/*deleted*' | \
          xargs stat -L -c '%d:%i %b' | sort -u | awk '{sum += $2} END {print sum + 0}'";
-    let looked = host.run_for(&["sh", "-c", script], PATIENCE)?;
-    ensure!(looked.code == Some(0), "{looked}");
-    let blocks = looked.stdout;
+    let counted = host.run_for(&["sh", "-c", script], PATIENCE)?;
+    ensure!(counted.code == Some(0), "{counted}");
+    let blocks = counted.stdout;
     Ok(blocks.trim().parse::<f64>()? / 2.0)
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Store {
     /// Watches that were begun.
     pub(super) watches: u64,
     /// How often usage was asked for.
-    pub(super) looks: u64,
+    pub(super) reads: u64,
     /// The log is cut off once, as by a restart of the agent.
     pub(super) cut_off: bool,
     /// Somebody else is attached to the consoles.
@@ -40,7 +40,7 @@ pub(super) struct MaintenanceState {
     pub(super) cordoned: bool,
     pub(super) drain: Option<DrainOptions>,
     /// How often was asked since it was ordered.
-    pub(super) looks: u32,
+    pub(super) reads: u32,
 }
 
 /// A gRPC server in place of an agent, with objects in memory.

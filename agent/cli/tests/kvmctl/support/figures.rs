@@ -48,21 +48,21 @@ impl Agent {
 
     pub(super) fn next_usage(&self) -> GetUsageResponse {
         let mut store = self.store.lock().unwrap();
-        store.looks += 1;
-        let looks = store.looks;
+        store.reads += 1;
+        let reads = store.reads;
         let item = |name: &str, share: u64| GuestUsage {
             namespace: "default".to_owned(),
             name: name.to_owned(),
             uid: format!("uid-of-{name}"),
-            taken_at_ns: looks * 2_000_000_000,
-            cpu_ns: Some(looks * share * 20_000_000),
+            taken_at_ns: reads * 2_000_000_000,
+            cpu_ns: Some(reads * share * 20_000_000),
             vcpus: 2,
             memory_bytes: 1 << 30,
             resident_bytes: Some(share << 20),
             disks: vec![DiskUsage {
                 name: "data".to_owned(),
-                write_requests: looks * 10,
-                write_bytes: looks * 81_920,
+                write_requests: reads * 10,
+                write_bytes: reads * 81_920,
                 ..DiskUsage::default()
             }],
             interfaces: vec![InterfaceUsage::default()],

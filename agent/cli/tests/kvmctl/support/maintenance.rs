@@ -18,11 +18,11 @@ fn check(node_name: &str) -> Result<(), Status> {
 
 impl Store {
     /// Guests end at the second look, but for those that must not.
-    fn maintenance(&self, looks: u32) -> Maintenance {
+    fn maintenance(&self, reads: u32) -> Maintenance {
         let maintenance = &self.maintenance;
         let drain = maintenance.drain.as_ref().map(|options| DrainStatus {
             options: Some(*options),
-            evictions: self.evictions(options, looks),
+            evictions: self.evictions(options, reads),
             ..DrainStatus::default()
         });
         Maintenance {
@@ -33,10 +33,10 @@ impl Store {
         }
     }
 
-    fn evictions(&self, options: &DrainOptions, looks: u32) -> Vec<Eviction> {
+    fn evictions(&self, options: &DrainOptions, reads: u32) -> Vec<Eviction> {
         let vmis = self.objects.iter().filter_map(|(name, vmi)| {
             let strategy = vmi.spec.clone().unwrap_or_default().eviction_strategy;
-            let step = match (strategy.as_str(), looks) {
+            let step = match (strategy.as_str(), reads) {
                 ("LiveMigrate", _) if !options.force => Step::Blocked,
                 ("External", _) => Step::External,
                 (_, 0) => Step::Waiting,
@@ -67,10 +67,10 @@ impl MaintenanceService for Agent {
         _request: Request<GetMaintenanceRequest>,
     ) -> Result<Response<GetMaintenanceResponse>, Status> {
         let mut store = self.store.lock().unwrap();
-        store.maintenance.looks += 1;
-        let looks = store.maintenance.looks;
+        store.maintenance.reads += 1;
+        let reads = store.maintenance.reads;
         Ok(Response::new(GetMaintenanceResponse {
-            maintenance: Some(store.maintenance(looks)),
+            maintenance: Some(store.maintenance(reads)),
         }))
     }
 
@@ -114,7 +114,7 @@ impl MaintenanceService for Agent {
         store.maintenance = MaintenanceState {
             cordoned: true,
             drain: request.options,
-            looks: 0,
+            reads: 0,
         };
         let maintenance = Some(store.maintenance(0));
         if request.dry_run {

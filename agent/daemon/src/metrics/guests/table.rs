@@ -1,8 +1,6 @@
 //! The families: name without `_total`, help, and where the figure is.
 
-use agent_host::{
-    CardUsage, DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, Usage, VmmReply,
-};
+use agent_host::{DiskUsage, GuestMemory, InterfaceUsage, MachineUsage, NicUsage, Usage, VmmReply};
 
 use crate::node_service::usage::figures::Guest;
 
@@ -10,8 +8,8 @@ use crate::node_service::usage::figures::Guest;
 pub(super) type OfGuest = (&'static str, &'static str, fn(&Guest) -> Option<f64>);
 /// A figure of a disk.
 pub(super) type OfDisk = (&'static str, &'static str, fn(&DiskUsage) -> f64);
-/// A figure of a network card.
-pub(super) type OfCard = (&'static str, &'static str, fn(&CardUsage) -> f64);
+/// A figure of a NIC.
+pub(super) type OfNic = (&'static str, &'static str, fn(&NicUsage) -> f64);
 /// A figure of an interface.
 pub(super) type OfInterface = (&'static str, &'static str, fn(&InterfaceUsage) -> f64);
 
@@ -170,60 +168,60 @@ pub(super) const INTERFACE_COUNTERS: [OfInterface; 8] = [
     (
         "kubevirt_vmi_network_receive_bytes",
         "Total network traffic received in bytes.",
-        |card| number(card.receive.bytes),
+        |nic| number(nic.receive.bytes),
     ),
     (
         "kubevirt_vmi_network_transmit_bytes",
         "Total network traffic transmitted in bytes.",
-        |card| number(card.transmit.bytes),
+        |nic| number(nic.transmit.bytes),
     ),
     (
         "kubevirt_vmi_network_receive_packets",
         "Total network traffic received packets.",
-        |card| number(card.receive.packets),
+        |nic| number(nic.receive.packets),
     ),
     (
         "kubevirt_vmi_network_transmit_packets",
         "Total network traffic transmitted packets.",
-        |card| number(card.transmit.packets),
+        |nic| number(nic.transmit.packets),
     ),
     (
         "kubevirt_vmi_network_receive_errors",
         "Total network received error packets.",
-        |card| number(card.receive.errors),
+        |nic| number(nic.receive.errors),
     ),
     (
         "kubevirt_vmi_network_transmit_errors",
         "Total network transmitted error packets.",
-        |card| number(card.transmit.errors),
+        |nic| number(nic.transmit.errors),
     ),
     (
         "kubevirt_vmi_network_receive_packets_dropped",
         "The total number of rx packets dropped on vNIC interfaces.",
-        |card| number(card.receive.dropped),
+        |nic| number(nic.receive.dropped),
     ),
     (
         "kubevirt_vmi_network_transmit_packets_dropped",
         "The total number of tx packets dropped on vNIC interfaces.",
-        |card| number(card.transmit.dropped),
+        |nic| number(nic.transmit.dropped),
     ),
 ];
 
-pub(super) const CARD_COUNTERS: [OfCard; 3] = [
+pub(super) const NIC_COUNTERS: [OfNic; 3] = [
     (
         "kvmlet_vmi_network_card_receive_dropped",
         "Frames for the guest that its VMM lost between tap and guest.",
-        |card| number(card.receive_dropped),
+        |nic| number(nic.receive_dropped),
     ),
     (
         "kvmlet_vmi_network_card_transmit_dropped",
         "Frames of the guest that its VMM lost between guest and tap.",
-        |card| number(card.transmit_dropped),
+        |nic| number(nic.transmit_dropped),
     ),
     (
         "kvmlet_vmi_network_tap_errors",
         "How often an interface's tap failed.",
-        |card| number(card.tap_errors),
+        |nic| number(nic.tap_errors),
     ),
 ];
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent_domain::Vmi;
 use agent_host::{
-    CardUsage, DhcpUsage, DiskUsage, InterfaceUsage, MachineUsage, ProcessUsage, RefusedUsage,
+    DhcpUsage, DiskUsage, InterfaceUsage, MachineUsage, NicUsage, ProcessUsage, RefusedUsage,
     RequestUsage, TrafficUsage, Usage, VcpuUsage, VmmReply,
 };
 use agent_plan::{GuestAgentReport, GuestOs, Record, Timestamp};
@@ -90,10 +90,10 @@ fn usage() -> Usage {
                 reads: requests,
                 ..DiskUsage::default()
             }],
-            cards: vec![CardUsage {
+            nics: vec![NicUsage {
                 name: String::from("nic"),
                 tap_errors: 3,
-                ..CardUsage::default()
+                ..NicUsage::default()
             }],
             balloon_bytes: Some(16 << 20),
             route_failures: 2,

@@ -22,7 +22,7 @@ use crate::node_service::NodeService;
 use crate::{clock, events, object, orders};
 
 /// While there is a drain, it is looked at so often at least.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// After the ledger failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -76,10 +76,10 @@ impl<H: Host> NodeService<H> {
         loop {
             versions.mark_unchanged();
             let pause = match self.drain_further() {
-                Ok(true) => Some(LOOK),
+                Ok(true) => Some(CHECK_INTERVAL),
                 Ok(false) => None,
                 Err(error) => {
-                    error!(%error, "the drain cannot be looked at");
+                    error!(%error, "the drain cannot be checked");
                     Some(PAUSE)
                 }
             };

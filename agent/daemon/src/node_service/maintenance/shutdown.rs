@@ -16,7 +16,7 @@ use crate::{clock, events, orders, watchdog};
 const MARGIN: Duration = Duration::from_secs(15);
 
 /// Poll interval while guests end.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How much more time the service manager is asked for, again and again.
 const EXTEND_MICROSECONDS: u32 = 30_000_000;
@@ -59,7 +59,7 @@ impl<H: Host> NodeService<H> {
                 NotifyState::ExtendTimeoutUsec(EXTEND_MICROSECONDS),
                 NotifyState::Status(&status),
             ]);
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 

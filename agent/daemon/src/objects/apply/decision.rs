@@ -11,7 +11,7 @@ use proto_node::object::{VMI_API_VERSION, VMI_KIND};
 use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
 use crate::object::{self, FINALIZER};
-use crate::owner::OWN_ANNOTATIONS;
+use crate::object_source::OWN_ANNOTATIONS;
 use crate::{clock, paths};
 
 /// What an apply comes to.

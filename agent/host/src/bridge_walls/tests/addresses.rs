@@ -70,7 +70,7 @@ impl Network {
             neighbour: Guest::new("kv0000000008n0", NEIGHBOUR).await,
             server: Guest::new("server", SERVER).await,
         };
-        restore(&network.cards()).unwrap();
+        restore(&network.nics()).unwrap();
         let greeting = ethernet(SERVER, &TYPE_ARP, &arp(SERVER));
         wait("the bridge's ports forward", || {
             network.server.send(&greeting);
@@ -79,8 +79,8 @@ impl Network {
         network
     }
 
-    fn cards(&self) -> [Card; 2] {
-        [self.liar.card.clone(), self.neighbour.card.clone()]
+    fn nics(&self) -> [Nic; 2] {
+        [self.liar.nic.clone(), self.neighbour.nic.clone()]
     }
 
     /// A message of the server arrives at every guest.
@@ -105,8 +105,8 @@ impl Network {
     }
 }
 
-fn judged(card: &Card) -> (bool, bool) {
-    let judged = judged_at(&card.tap).unwrap();
+fn judged(nic: &Nic) -> (bool, bool) {
+    let judged = judged_at(&nic.tap).unwrap();
     (judged.ipv4, judged.ipv6)
 }
 
@@ -122,11 +122,11 @@ fn a_guest_sends_from_the_address_that_a_server_has_acknowledged_to_it() {
             ("to somebody else", answer(ACKNOWLEDGES, SERVER, OWN)),
         ] {
             network.server_sends(&message);
-            assert_eq!(judged(&network.liar.card), (false, false), "{what}");
+            assert_eq!(judged(&network.liar.nic), (false, false), "{what}");
         }
         network.server_sends(&answer(ACKNOWLEDGES, LIAR, OWN));
-        assert_eq!(judged(&network.liar.card), (true, false));
-        assert_eq!(judged(&network.neighbour.card), (false, false));
+        assert_eq!(judged(&network.liar.nic), (true, false));
+        assert_eq!(judged(&network.neighbour.nic), (false, false));
         let shown = node("nft list set bridge kvmlet-networks addresses");
         assert!(
             shown.contains("elements = { \"kv0000000007n0\" . 192.0.2.7 }"),
@@ -145,14 +145,14 @@ fn a_guest_sends_from_the_address_that_a_server_has_acknowledged_to_it() {
 
         // Another agent knows it still, and forgets the one that is gone.
         network.server_sends(&answer(ACKNOWLEDGES, NEIGHBOUR, ANOTHERS));
-        assert_eq!(judged(&network.neighbour.card), (true, false));
-        restore(std::slice::from_ref(&network.liar.card)).unwrap();
+        assert_eq!(judged(&network.neighbour.nic), (true, false));
+        restore(std::slice::from_ref(&network.liar.nic)).unwrap();
         network.is_dropped("ARP, before another agent", &anothers);
-        assert_eq!(judged(&network.neighbour.card), (false, false));
+        assert_eq!(judged(&network.neighbour.nic), (false, false));
         // A guest that starts over has no address yet.
-        change(std::slice::from_ref(&network.liar.card), false).unwrap();
-        change(std::slice::from_ref(&network.liar.card), true).unwrap();
-        assert_eq!(judged(&network.liar.card), (false, false));
+        change(std::slice::from_ref(&network.liar.nic), false).unwrap();
+        change(std::slice::from_ref(&network.liar.nic), true).unwrap();
+        assert_eq!(judged(&network.liar.nic), (false, false));
         network.passes("nobody knows its address again", &anothers);
     });
 }
@@ -163,16 +163,16 @@ fn a_guest_whose_addresses_the_configuration_names_sends_from_those_alone() {
         let mut network = Network::new().await;
         let own6 = "2001:db8::7";
         let anothers6 = "2001:db8::8";
-        change(std::slice::from_ref(&network.liar.card), false).unwrap();
-        network.liar.card.addresses = vec![IpAddr::from(OWN), own6.parse().unwrap()];
-        change(std::slice::from_ref(&network.liar.card), true).unwrap();
-        assert_eq!(judged(&network.liar.card), (true, true));
+        change(std::slice::from_ref(&network.liar.nic), false).unwrap();
+        network.liar.nic.addresses = vec![IpAddr::from(OWN), own6.parse().unwrap()];
+        change(std::slice::from_ref(&network.liar.nic), true).unwrap();
+        assert_eq!(judged(&network.liar.nic), (true, true));
         let datagram = |from| from6(from, 17, &udp(5000));
         network.passes("its own address", &asks(LIAR, OWN));
         network.is_dropped("another's address", &asks(LIAR, ANOTHERS));
         for (what, from) in [
             ("its own", own6),
-            ("its card's", "fe80::ff:fe00:7"),
+            ("its NIC's", "fe80::ff:fe00:7"),
             ("nobody's", "::"),
         ] {
             network.passes(what, &datagram(from));
@@ -183,7 +183,7 @@ fn a_guest_whose_addresses_the_configuration_names_sends_from_those_alone() {
         // What a server gives it besides counts too.
         network.server_sends(&answer(ACKNOWLEDGES, LIAR, ANOTHERS));
         network.passes("given by a server", &asks(LIAR, ANOTHERS));
-        restore(&network.cards()).unwrap();
+        restore(&network.nics()).unwrap();
         network.is_dropped("before another agent", &datagram(anothers6));
     });
 }

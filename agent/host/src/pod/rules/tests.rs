@@ -15,7 +15,7 @@ fn plan(ports: Vec<OpenPorts>) -> PodPlan {
             address: Ipv4Addr::new(10, 213, 0, 7),
             address6: None,
         },
-        owner: "kvmlet:uid".to_owned(),
+        mark: "kvmlet:uid".to_owned(),
         v6: None,
         binding: PodBinding::Masquerade,
         inside: GuestNetwork::default(),

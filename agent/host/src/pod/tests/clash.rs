@@ -51,7 +51,7 @@ fn a_network_to_which_the_node_has_a_route_is_refused_until_that_is_gone() {
         }
         prepare_node(&config, &[]).await.unwrap();
         assert!(bridges());
-        // Guests that have the network keep it, whoever claims it later; another is not taken.
+        // Guests that have the network keep it, whoever takes it later; another is not taken.
         node("ip route add 10.213.4.0/24 dev out0");
         prepare_node(&config, &[]).await.unwrap();
         let another = PodNetworkConfig {

@@ -55,7 +55,7 @@ fn a_connection_goes_on_when_flushed_rules_are_put_right() {
         let namespace = Namespace::of(vmm.pid()).unwrap();
         let mut attached = attach(plan(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
-        guest.run("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
+        guest.run("ip addr add 10.0.2.2/24 dev nic0; ip route add default via 10.0.2.1");
         let ours = connect(&guest);
         let (theirs, from) = listener.accept().unwrap();
         assert_eq!(from.ip(), Ipv4Addr::new(192, 0, 2, 1));

@@ -16,8 +16,8 @@ fn sockets(guest: &Elsewhere) -> (UdpSocket, Socket, u32) {
         setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
         let router = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6)).unwrap();
         router.set_multicast_hops_v6(255).unwrap();
-        let card = if_nametoindex("card0").unwrap();
-        (UdpSocket::bind("10.0.2.2:68").unwrap(), router, card)
+        let nic = if_nametoindex("nic0").unwrap();
+        (UdpSocket::bind("10.0.2.2:68").unwrap(), router, nic)
     });
     opened.join().unwrap()
 }
@@ -31,8 +31,8 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         let mut attached = attach(plan(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
         let (_orders, counts) = answer(&vmm);
-        guest.run("ip addr add 10.0.2.2/24 dev card0; ip addr add fe80::7/64 dev card0 nodad");
-        let (client, router, card) = sockets(&guest);
+        guest.run("ip addr add 10.0.2.2/24 dev nic0; ip addr add fe80::7/64 dev nic0 nodad");
+        let (client, router, nic) = sockets(&guest);
         let start = Instant::now();
         // Again, because a tap that has just been connected loses what is sent at once.
         let until = |wanted: fn(Dropped) -> bool, send: &dyn Fn()| loop {
@@ -50,7 +50,7 @@ fn messages_that_make_no_sense_or_come_too_often_are_counted() {
         };
         let seen = until(|dropped| dropped.malformed > 0, &ask);
         assert_eq!(seen.excess, 0);
-        let routers = SocketAddrV6::new("ff02::2".parse().unwrap(), 0, 0, card);
+        let routers = SocketAddrV6::new("ff02::2".parse().unwrap(), 0, 0, nic);
         let wrong = || {
             let solicitation = [133, 1, 0, 0, 0, 0, 0, 0];
             router.send_to(&solicitation, &routers.into()).unwrap();

@@ -50,7 +50,7 @@ fn a_guest_does_not_reach_what_it_may_not_and_all_else() {
         let namespace = Namespace::of(vmm.pid()).unwrap();
         let mut attached = attach(plan.clone(), namespace).await.unwrap();
         connect_guest(&guest, attached.queues.remove(0));
-        guest.run("ip addr add 10.0.2.2/24 dev card0; ip route add default via 10.0.2.1");
+        guest.run("ip addr add 10.0.2.2/24 dev nic0; ip route add default via 10.0.2.1");
         let reaches = |(address, port): (&str, u16), seconds: u32| {
             // Whoever listens takes the connection, and says nothing.
             let output = guest.run(&format!(

@@ -24,11 +24,11 @@ fn a_guest_without_ipv4_is_known_to_have_ipv6_alone() {
         };
 
         assert!(!alone().await, "it has no address at all");
-        guest.run("ip addr add fd10:0:2::2/120 dev card0 nodad");
+        guest.run("ip addr add fd10:0:2::2/120 dev nic0 nodad");
         becomes_alone(true).await;
-        guest.run("ip addr add 10.0.2.2/24 dev card0");
+        guest.run("ip addr add 10.0.2.2/24 dev nic0");
         becomes_alone(false).await;
-        guest.run("ip addr del fd10:0:2::2/120 dev card0");
+        guest.run("ip addr del fd10:0:2::2/120 dev nic0");
         assert!(!alone().await, "{}", vmm.run("ip neigh"));
     });
 }

@@ -68,7 +68,7 @@ impl Liar {
         self.plan.member.address6.unwrap().octets()
     }
 
-    /// The address that its card gives itself.
+    /// The address that its NIC gives itself.
     fn link_local(&self) -> [u8; 16] {
         let last = self.mac[5];
         Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, last.into()).octets()
@@ -190,7 +190,7 @@ fn forged(own: &Liar, other: &Liar) -> Vec<(&'static str, Vec<u8>)> {
             to_all(&arp((mac, node), other.address())),
         ),
         (
-            "ARP of another's card",
+            "ARP of another's NIC",
             to_all(&arp((other.mac, own.address()), node)),
         ),
         (

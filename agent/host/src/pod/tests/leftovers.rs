@@ -30,13 +30,9 @@ fn links_that_bear_the_mark_of_nobody_are_removed_and_others_stay() {
             "ip link add kvpforeign type veth peer name peer0; ip link set kvpforeign master kvmlet0; \
              ip link add other0 type bridge; ip link set peer0 alias kvmlet:other master other0",
         );
-        let owner = mark_of("uid");
-        assert_eq!(owner, plan().owner);
-        assert!(
-            tidy_node(&config, &[plan().member], &[owner])
-                .await
-                .unwrap()
-        );
+        let mark = mark_of("uid");
+        assert_eq!(mark, plan().mark);
+        assert!(tidy_node(&config, &[plan().member], &[mark]).await.unwrap());
         assert_eq!(present(node), (true, true));
         let others = mark_of("of another");
         assert!(tidy_node(&config, &[], &[others]).await.unwrap());

@@ -13,10 +13,10 @@ fn half() -> Capacity {
     }
 }
 
-fn own(uid: &str, since: i64, vcpus: u32) -> GuestClaim {
+fn own(uid: &str, since: i64, vcpus: u32) -> GuestDemand {
     let mut guest = guest(uid, since, GIB, false);
-    guest.claim.cpu_millis = 0;
-    guest.claim.dedicated = Some(CpuDemand {
+    guest.demand.cpu_millis = 0;
+    guest.demand.dedicated = Some(CpuDemand {
         vcpus,
         emulator: false,
         whole_cores: false,
@@ -24,26 +24,26 @@ fn own(uid: &str, since: i64, vcpus: u32) -> GuestClaim {
     guest
 }
 
-fn granted(capacity: &Capacity, guests: &[GuestClaim], uid: &str) -> Claim {
+fn granted(capacity: &Capacity, guests: &[GuestDemand], uid: &str) -> ResourceDemand {
     match reservation_of(capacity, guests, uid) {
-        Some(Reservation::Granted(claim)) => claim,
+        Some(Reservation::Granted(demand)) => demand,
         other => panic!("{uid}: {other:?}"),
     }
 }
 
 /// Grants what it is asked for, as the ledger of the node does.
-fn settle(capacity: &Capacity, guests: &mut [GuestClaim], uid: &str) -> Option<CpuGrant> {
-    let claim = granted(capacity, guests, uid);
+fn settle(capacity: &Capacity, guests: &mut [GuestDemand], uid: &str) -> Option<CpuGrant> {
+    let demand = granted(capacity, guests, uid);
     let guest = guests.iter_mut().find(|guest| guest.uid == uid).unwrap();
-    guest.claim = claim;
+    guest.demand = demand;
     guest.holds = true;
-    guest.claim.cpus.clone()
+    guest.demand.cpus.clone()
 }
 
 #[test]
 fn guests_with_cpus_of_their_own_take_none_of_those_that_are_shared() {
     let mut guests = [own("own", 1, 2), guest("shares", 2, GIB, false)];
-    guests[1].claim.cpu_millis = 2000;
+    guests[1].demand.cpu_millis = 2000;
     let own = settle(&half(), &mut guests, "own");
     assert!(matches!(own, Some(CpuGrant::Dedicated(cpus)) if cpus.all() == set("2-3")));
     let shares = settle(&half(), &mut guests, "shares");
@@ -73,7 +73,7 @@ fn a_guest_that_finds_no_cpu_of_its_own_waits_and_the_reason_counts_them() {
 #[test]
 fn the_reason_of_a_guest_with_threads_counts_cores() {
     let mut threads = own("threads", 1, 2);
-    threads.claim.dedicated.as_mut().unwrap().whole_cores = true;
+    threads.demand.dedicated.as_mut().unwrap().whole_cores = true;
     let site = |cpu: u32| CpuSite {
         core: cpu % 2,
         numa_node: 0,
@@ -106,7 +106,7 @@ fn a_node_that_sets_all_aside_has_none_to_share() {
         ..half()
     };
     let mut idle = guest("idle", 1, GIB, false);
-    idle.claim.cpu_millis = 0;
+    idle.demand.cpu_millis = 0;
     assert_eq!(
         why(&all, &[idle], "idle"),
         "shares CPUs, and node1 has none to share: all are set aside (capacity.dedicated_cpus)"
@@ -116,9 +116,9 @@ fn a_node_that_sets_all_aside_has_none_to_share() {
 #[test]
 fn cpus_on_which_others_were_started_are_nobodys_own_until_those_end() {
     let mut everywhere = guest("everywhere", 1, GIB, true);
-    everywhere.claim.cpus = None;
+    everywhere.demand.cpus = None;
     let mut there = guest("there", 1, GIB, true);
-    there.claim.cpus = Some(CpuGrant::Shared(set("0-2")));
+    there.demand.cpus = Some(CpuGrant::Shared(set("0-2")));
     let waits = own("own", 2, 2);
     assert_eq!(
         why(&half(), &[everywhere, waits.clone()], "own"),
@@ -126,8 +126,8 @@ fn cpus_on_which_others_were_started_are_nobodys_own_until_those_end() {
          guests that were started before capacity.dedicated_cpus had them"
     );
     let fits = own("fits", 3, 1);
-    let claim = granted(&half(), &[there, waits, fits], "fits");
-    assert_eq!(claim.own_cpus(), set("3"));
+    let demand = granted(&half(), &[there, waits, fits], "fits");
+    assert_eq!(demand.own_cpus(), set("3"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_guest_keeps_its_cpus_when_they_are_set_aside_no_more_and_nobody_shares_them
     assert_eq!(granted(&other, &guests, "own").own_cpus(), set("2-3"));
     let shares = granted(&other, &guests, "shares");
     assert_eq!(shares.cpus, Some(CpuGrant::Shared(set("0"))));
-    guests[1].claim.cpu_millis = 1500;
+    guests[1].demand.cpu_millis = 1500;
     assert!(why(&other, &guests, "shares").contains("wants 1.5 CPUs; node1 has 1 free of 3"));
     let misplaced = misplaced(&other, &guests);
     assert_eq!(misplaced.len(), 1);

@@ -1,7 +1,7 @@
 //! Whose a block device is while no guest has it: paths are remembered, and other paths may lead to the same device.
 //!
-//! Where paths of several namespaces lead to a device, a part of it or what it is a part of, the claim that is oldest counts. A
-//! claim that never counted, because the device was another namespace's already, takes nothing from anybody.
+//! Where paths of several namespaces lead to a device, a part of it or what it is a part of, the oldest record counts. A
+//! record that never counted, because the device was another namespace's already, takes nothing from anybody.
 
 use std::collections::HashSet;
 use std::fs;
@@ -30,27 +30,27 @@ pub(super) fn device_is_of_another(
     let related = device.related()?;
     let mounts = fs::read("/proc/self/mountinfo")?;
     let mut counted: Vec<(&PathRecord, Vec<Device>)> = Vec::new();
-    for (claimed, record) in allowed.claims() {
-        if mount_of(claimed, &mounts).is_served_by_others() {
+    for (remembered, record) in allowed.exclusive_disks() {
+        if mount_of(remembered, &mounts).is_served_by_others() {
             continue;
         }
-        let Some(claimed_device) = Device::at(claimed) else {
+        let Some(remembered_device) = Device::at(remembered) else {
             continue;
         };
         let is_beaten = counted.iter().any(|(earlier, related)| {
             earlier.since < record.since
                 && earlier.namespaces.is_disjoint(&record.namespaces)
-                && related.contains(&claimed_device)
+                && related.contains(&remembered_device)
         });
         if is_beaten {
             continue;
         }
-        if before.contains(claimed) && related.contains(&claimed_device) {
+        if before.contains(remembered) && related.contains(&remembered_device) {
             return Ok(true);
         }
         // A node may stand for a device that is gone.
-        let related = claimed_device.related();
-        counted.push((record, related.unwrap_or_else(|_| vec![claimed_device])));
+        let related = remembered_device.related();
+        counted.push((record, related.unwrap_or_else(|_| vec![remembered_device])));
     }
     Ok(false)
 }

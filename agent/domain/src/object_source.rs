@@ -1,4 +1,4 @@
-//! Who an object belongs to, and who may change it.
+//! Where an object comes from, and which sources may change it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ pub const SOURCE_ANNOTATION: &str = "kvmlet.io/source";
 const FILE: &str = "file:";
 const CONTROL_PLANE: &str = "control-plane:";
 
-/// Who an object belongs to.
+/// Where an object comes from; only that source changes its spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum ObjectSource {
     /// Whoever calls the service of the node.
     GrpcCaller,
     /// The manifest directory.
@@ -26,13 +26,14 @@ pub enum Owner {
     },
 }
 
-impl Owner {
-    /// The owner by an object's annotations.
+impl ObjectSource {
+    /// The source by an object's annotations.
     #[must_use]
     pub fn of(annotations: &BTreeMap<String, String>) -> Self {
-        let source = annotations.get(SOURCE_ANNOTATION).map(String::as_str);
-        let file = source.and_then(|source| source.strip_prefix(FILE));
-        let control_plane = source.and_then(|source| source.strip_prefix(CONTROL_PLANE));
+        let annotation = annotations.get(SOURCE_ANNOTATION).map(String::as_str);
+        let file = annotation.and_then(|annotation| annotation.strip_prefix(FILE));
+        let control_plane =
+            annotation.and_then(|annotation| annotation.strip_prefix(CONTROL_PLANE));
         match (file, control_plane) {
             (Some(file), _) => Self::ManifestDirectory {
                 file: file.to_owned(),
@@ -54,7 +55,7 @@ impl Owner {
         }
     }
 
-    /// Whether the object may be changed by `who`. Files of one directory are one owner.
+    /// Whether the object may be changed by `who`. Files of one directory are one source.
     #[must_use]
     pub fn allows_change_by(&self, who: &Self) -> bool {
         match (self, who) {
@@ -89,7 +90,7 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for ObjectSource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GrpcCaller => out.write_str("a caller of the node's service"),
@@ -103,35 +104,43 @@ impl fmt::Display for Owner {
 mod tests {
     use super::*;
 
-    fn file(name: &str) -> Owner {
-        Owner::ManifestDirectory {
+    fn file(name: &str) -> ObjectSource {
+        ObjectSource::ManifestDirectory {
             file: name.to_owned(),
         }
     }
 
-    fn control_plane(name: &str) -> Owner {
-        Owner::ControlPlane {
+    fn control_plane(name: &str) -> ObjectSource {
+        ObjectSource::ControlPlane {
             name: name.to_owned(),
         }
     }
 
     #[test]
-    fn an_owner_is_read_back_from_the_annotation_that_it_wrote() {
-        for owner in [Owner::GrpcCaller, file("a.yaml"), control_plane("north")] {
-            let annotations = owner
+    fn a_source_is_read_back_from_the_annotation_that_it_wrote() {
+        for source in [
+            ObjectSource::GrpcCaller,
+            file("a.yaml"),
+            control_plane("north"),
+        ] {
+            let annotations = source
                 .annotation()
                 .map(|value| (SOURCE_ANNOTATION.to_owned(), value))
                 .into_iter()
                 .collect();
-            assert_eq!(Owner::of(&annotations), owner);
+            assert_eq!(ObjectSource::of(&annotations), source);
         }
     }
 
     #[test]
-    fn only_its_owner_changes_an_object() {
-        let owners = [Owner::GrpcCaller, file("a.yaml"), control_plane("north")];
-        for one in &owners {
-            for other in &owners {
+    fn only_its_source_changes_an_object() {
+        let sources = [
+            ObjectSource::GrpcCaller,
+            file("a.yaml"),
+            control_plane("north"),
+        ];
+        for one in &sources {
+            for other in &sources {
                 assert_eq!(one.allows_change_by(other), one == other);
             }
         }
@@ -141,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_caller_may_have_a_file_make_its_vmi_anew_and_takes_nothing_from_a_control_plane() {
-        assert!(file("a.yaml").allows_delete_by(&Owner::GrpcCaller));
-        assert!(!control_plane("north").allows_delete_by(&Owner::GrpcCaller));
-        assert!(!Owner::GrpcCaller.allows_delete_by(&file("a.yaml")));
+        assert!(file("a.yaml").allows_delete_by(&ObjectSource::GrpcCaller));
+        assert!(!control_plane("north").allows_delete_by(&ObjectSource::GrpcCaller));
+        assert!(!ObjectSource::GrpcCaller.allows_delete_by(&file("a.yaml")));
     }
 }

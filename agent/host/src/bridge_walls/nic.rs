@@ -1,4 +1,4 @@
-//! A guest's card on a bridge of the configuration, and the note of it in its VMM's run directory.
+//! A guest's NIC on a bridge of the configuration, and the note of it in its VMM's run directory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::absent_is_none;
 
-/// A guest's card on a bridge of the configuration.
+/// A guest's NIC on a bridge of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Card {
+pub(crate) struct Nic {
     /// The node's end of it.
     pub(crate) tap: String,
     /// What the guest may send from.
@@ -25,8 +25,8 @@ pub(crate) struct Card {
 const NOTE: &str = "cards.json";
 const TEMPORARY: &str = ".cards.json.tmp";
 
-/// Reads the note in a VMM's run directory; none is no cards.
-pub(crate) fn read(dir: &Path) -> io::Result<Vec<Card>> {
+/// Reads the note in a VMM's run directory; none is no NICs.
+pub(crate) fn read(dir: &Path) -> io::Result<Vec<Nic>> {
     match absent_is_none(fs::read(dir.join(NOTE)))? {
         None => Ok(Vec::new()),
         Some(text) => Ok(serde_json::from_slice(&text)?),
@@ -34,7 +34,7 @@ pub(crate) fn read(dir: &Path) -> io::Result<Vec<Card>> {
 }
 
 /// Writes the note as a whole or not at all.
-pub(crate) fn write(dir: &Path, cards: &[Card]) -> io::Result<()> {
+pub(crate) fn write(dir: &Path, nics: &[Nic]) -> io::Result<()> {
     let temporary = dir.join(TEMPORARY);
     let mut file = fs::OpenOptions::new()
         .write(true)
@@ -42,6 +42,6 @@ pub(crate) fn write(dir: &Path, cards: &[Card]) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(&temporary)?;
-    file.write_all(&serde_json::to_vec(cards)?)?;
+    file.write_all(&serde_json::to_vec(nics)?)?;
     fs::rename(&temporary, dir.join(NOTE))
 }

@@ -19,7 +19,7 @@ use super::LinuxHost;
 use crate::control::{
     Connection, ControlError, Deadlines, SocketDir, exit_observed, machine_observed,
 };
-use crate::facility::Look;
+use crate::facility::ObserveInput;
 use crate::firmware;
 use crate::launch_file::LaunchFile;
 use crate::layout::{PathUid, absent_is_none};
@@ -31,52 +31,56 @@ use crate::{sandbox, taps};
 type Answer<T> = Result<Option<T>, String>;
 
 impl LinuxHost {
-    pub(super) async fn look(&self, look: Look<'_>) -> Observed {
-        let uid = match PathUid::new(&look.record.id.uid) {
+    pub(super) async fn observe_vmi(&self, input: ObserveInput<'_>) -> Observed {
+        let uid = match PathUid::new(&input.record.id.uid) {
             Ok(uid) => uid,
-            Err(error) => return nothing_known(&error.to_string(), look.now),
+            Err(error) => return nothing_known(&error.to_string(), input.now),
         };
         let boot_id = process::boot_id()
             .map(Some)
             .map_err(|error| error.to_string());
         // Processes before exit records: a VMM that ends in between has left its record by then.
-        let vmms = self.living_vmms(&uid, look).await;
+        let vmms = self.living_vmms(&uid, input).await;
         let vmms_are_gone = matches!(vmms, Ok(None));
-        let exit = self.exit_record(&uid, look.record.launches.incarnation(), vmms_are_gone);
+        let exit = self.exit_record(&uid, input.record.launches.incarnation(), vmms_are_gone);
         let holdings = self.holdings(&uid).map_err(|error| error.to_string());
         Observed {
-            boot_id: observation(boot_id, look.now),
-            vmms: observation(vmms, look.now),
-            exit: observation(exit, look.now),
-            holdings: observation(holdings, look.now),
-            stands_still: observation(self.stands_still(&uid, look), look.now),
+            boot_id: observation(boot_id, input.now),
+            vmms: observation(vmms, input.now),
+            exit: observation(exit, input.now),
+            holdings: observation(holdings, input.now),
+            stands_still: observation(self.stands_still(&uid, input), input.now),
             // Whoever executes actions knows.
             operation: Observation::Absent,
         }
     }
 
     /// Looks at the console of a guest that firmware boots.
-    fn stands_still(&self, uid: &PathUid, look: Look<'_>) -> Answer<StandsStill> {
-        if look.record.report.firmware.is_none() {
+    fn stands_still(&self, uid: &PathUid, input: ObserveInput<'_>) -> Answer<StandsStill> {
+        if input.record.report.firmware.is_none() {
             return Ok(None);
         }
         let log = self
             .layout
-            .console_log(uid, look.record.launches.incarnation());
+            .console_log(uid, input.record.launches.incarnation());
         firmware::stands_still(&log)
             .map_err(|error| format!("the console's log cannot be read: {error}"))
     }
 
-    async fn living_vmms(&self, uid: &PathUid, look: Look<'_>) -> Answer<Vec<VmmObserved>> {
+    async fn living_vmms(
+        &self,
+        uid: &PathUid,
+        input: ObserveInput<'_>,
+    ) -> Answer<Vec<VmmObserved>> {
         let incarnations = self
             .layout
             .run_incarnations(uid)
             .map_err(|error| format!("the run directory cannot be read: {error}"))?;
         let mut found = Vec::new();
         for incarnation in incarnations {
-            found.extend(self.living_vmm(uid, incarnation, look.now).await?);
+            found.extend(self.living_vmm(uid, incarnation, input.now).await?);
         }
-        let recorded = look
+        let recorded = input
             .record
             .launches
             .present()
@@ -88,10 +92,10 @@ impl LinuxHost {
             // Somebody removed its run directory; it is there nevertheless.
             let machine = Err("its control socket is gone".to_owned());
             found.push(self.observed(
-                look.record.launches.incarnation(),
+                input.record.launches.incarnation(),
                 identity,
                 machine,
-                look.now,
+                input.now,
             ));
         }
         Ok((!found.is_empty()).then_some(found))
@@ -113,7 +117,7 @@ impl LinuxHost {
             return Ok(None);
         }
         let connection = match SocketDir::open(&dir) {
-            Ok(socket) => Connection::open(&socket, Deadlines::of_a_look()).await,
+            Ok(socket) => Connection::open(&socket, Deadlines::of_an_observation()).await,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(ControlError::NobodyListens)
             }
@@ -229,7 +233,7 @@ impl LinuxHost {
 /// process; what the VMM says of itself can only contradict it. A VMM that a guest has taken over would
 /// name another process, and the agent would kill that one.
 fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
-    let claimed = connection.hello().identity.clone().unwrap_or_default();
+    let reported = connection.hello().identity.clone().unwrap_or_default();
     let listener = connection.peer_pid().filter(|pid| *pid != 0);
     let Some(pid) = listener.filter(|pid| *pid != std::process::id()) else {
         return Err(
@@ -239,7 +243,7 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
     let Some(identity) = process::identify(pid).map_err(|error| error.to_string())? else {
         return Ok(None);
     };
-    if claims(&claimed, &identity)? {
+    if is_identity_of(&reported, &identity)? {
         return Ok(Some(identity));
     }
     Err("the process behind the control socket is not the one that it says it is".to_owned())
@@ -248,13 +252,13 @@ fn identity_of(connection: &Connection) -> Answer<VmmIdentity> {
 /// Whether what a VMM says of itself is true of a process. In its empty root it cannot read what
 /// it would have to say; then the kernel's word alone counts. It knows itself by the pid that it has in
 /// its pid namespace.
-fn claims(claimed: &v1::Identity, identity: &VmmIdentity) -> Result<bool, String> {
-    if claimed.boot_id.is_empty() && claimed.start_time_ticks == 0 {
+fn is_identity_of(reported: &v1::Identity, identity: &VmmIdentity) -> Result<bool, String> {
+    if reported.boot_id.is_empty() && reported.start_time_ticks == 0 {
         let own = process::innermost_pid(identity.pid).map_err(|error| error.to_string())?;
-        return Ok(own == Some(claimed.pid));
+        return Ok(own == Some(reported.pid));
     }
-    Ok(claimed.start_time_ticks == identity.start_time_ticks
-        && claimed.boot_id == identity.boot_id.0)
+    Ok(reported.start_time_ticks == identity.start_time_ticks
+        && reported.boot_id == identity.boot_id.0)
 }
 
 /// What the VMM says of its machine, when the kernel says that it is the VMM that is meant.
@@ -273,7 +277,7 @@ fn machine_of(connection: &Connection, identity: &VmmIdentity) -> Result<Machine
 fn is_alive(identity: &VmmIdentity) -> Result<bool, String> {
     process::liveness(identity)
         .map(|liveness| liveness == Liveness::Alive)
-        .map_err(|error| format!("the process {} cannot be looked at: {error}", identity.pid))
+        .map_err(|error| format!("the process {} cannot be inspected: {error}", identity.pid))
 }
 
 fn observation<T>(answer: Answer<T>, now: Timestamp) -> Observation<T> {
