@@ -79,7 +79,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn assignment(&self, key: &AssignmentKey) -> Result<Option<Assignment>, StoreError> {
-        let row = self.assignments.get(key.row().as_str())?;
+        let row = self.assignments.rows()?.get(key.row().as_str())?;
         row.map(|row| decode(row.value())).transpose()
     }
 
@@ -88,7 +88,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn control_plane(&self, name: &str) -> Result<ControlPlaneMark, StoreError> {
-        let row = self.control_planes.get(name)?;
+        let row = self.control_planes.rows()?.get(name)?;
         row.map_or(Ok(ControlPlaneMark::default()), |row| decode(row.value()))
     }
 
@@ -108,7 +108,7 @@ impl Transaction<'_> {
         let mut mark = self.control_plane(&key.control_plane)?;
         mark.highest = mark.highest.max(assignment.token);
         self.put_mark(&key.control_plane, mark)?;
-        if self.assignments.len()? > MOST {
+        if self.assignments.rows()?.len()? > MOST {
             self.remove_oldest_withdrawn()?;
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Transaction<'_> {
 
     fn remove_oldest_withdrawn(&mut self) -> Result<(), StoreError> {
         let mut oldest: Option<(AssignmentKey, Assignment)> = None;
-        for row in self.assignments.iter()? {
+        for row in self.assignments.rows()?.iter()? {
             let (key, assignment) = parse(row?)?;
             let is_older = oldest
                 .as_ref()

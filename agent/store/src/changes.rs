@@ -109,14 +109,14 @@ impl Transaction<'_> {
     /// Counts what has come to the logs, and shortens those that have grown too long.
     pub(crate) fn compact(&mut self) -> Result<(), StoreError> {
         for (kind, more) in std::mem::take(&mut self.grown) {
-            let log = self.compacted.get(kind.as_str())?;
+            let log = self.compacted.rows()?.get(kind.as_str())?;
             let (mut compacted, mut count) = log.map_or((0, 0), |log| log.value());
             count += more;
             let surplus = count.saturating_sub(self.limits.changes);
             let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
             let range = (kind.as_str(), 0)..=(kind.as_str(), u64::MAX);
             let mut oldest = Vec::new();
-            for row in self.changes.range(range)?.take(surplus) {
+            for row in self.changes.rows()?.range(range)?.take(surplus) {
                 oldest.push(row?.0.value().1);
             }
             for version in oldest {

@@ -58,14 +58,14 @@ impl Ledger {
     pub fn check(path: &Path) -> Result<Checked, OpenError> {
         let mut checked = Checked::default();
         {
-            let mut database = open_present(path)?;
-            let is_sound = database.check_integrity();
+            let mut opened = open_present(path)?;
+            let is_sound = opened.database.check_integrity();
             if !is_sound.map_err(|error| not_open(path, redb::Error::from(error).into()))? {
                 checked.complain(String::from(
                     "pages were not as they should be, and were repaired",
                 ));
             }
-            read_all(&database, &mut checked).map_err(|error| not_open(path, error))?;
+            read_all(&opened.database, &mut checked).map_err(|error| not_open(path, error))?;
         }
         if checked.format > FORMAT {
             return Err(OpenError::Newer {

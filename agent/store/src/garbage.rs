@@ -82,19 +82,19 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn prune_deleted_uids(&mut self, kept: u64) -> Result<(), StoreError> {
-        let surplus = self.gone.len()?.saturating_sub(kept);
+        let surplus = self.gone.rows()?.len()?.saturating_sub(kept);
         let surplus = usize::try_from(surplus).unwrap_or(usize::MAX);
         if surplus == 0 {
             return Ok(());
         }
         let mut by_age = Vec::new();
-        for row in self.gone.iter()? {
+        for row in self.gone.rows()?.iter()? {
             let (uid, version) = row?;
             by_age.push((version.value(), uid.value().to_owned()));
         }
         by_age.sort_unstable();
         for (_, uid) in by_age.iter().take(surplus) {
-            let is_owner = match self.owned.range((uid.as_str(), "")..)?.next() {
+            let is_owner = match self.owned.rows()?.range((uid.as_str(), "")..)?.next() {
                 Some(row) => row?.0.value().0 == uid,
                 None => false,
             };

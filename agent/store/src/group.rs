@@ -10,13 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use redb::WriteTransaction;
-
 use crate::error::StoreError;
-use crate::file::{LedgerFile, begin};
+use crate::file::{LedgerFile, Opened};
 use crate::job::{Job, JobRan};
 use crate::limits::Limits;
 use crate::transaction::Transaction;
+use crate::written::Write;
 
 /// Transactions that share a sync, at most: it bounds how long the first of them waits.
 const MOST: usize = 64;
@@ -42,7 +41,7 @@ impl std::fmt::Debug for Group {
 
 /// Transactions that have run and are not yet committed.
 struct Batch {
-    transaction: WriteTransaction,
+    write: Write,
     members: usize,
     outcome: Arc<Outcome>,
 }
@@ -92,7 +91,7 @@ impl Group {
     pub(crate) fn run<T, E: From<StoreError>>(
         &self,
         file: &LedgerFile,
-        work: impl FnOnce(&WriteTransaction) -> Ran<T, E>,
+        work: impl FnOnce(&Write) -> Ran<T, E>,
     ) -> Result<T, E> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut open = locked(&self.open);
@@ -100,12 +99,12 @@ impl Group {
         let batch = match open.take() {
             Some(batch) => batch,
             None => Batch {
-                transaction: file.with(begin)?,
+                write: file.with(Opened::begin)?,
                 members: 0,
                 outcome: Arc::default(),
             },
         };
-        let ran = catch_unwind(AssertUnwindSafe(|| work(&batch.transaction)));
+        let ran = catch_unwind(AssertUnwindSafe(|| work(&batch.write)));
         match ran {
             Ok(Ran::Done(value)) => {
                 let outcome = self.join(file, open, batch)?;
@@ -146,7 +145,7 @@ impl Group {
         let begun = open.take().map_or_else(
             || {
                 Ok(Batch {
-                    transaction: file.with(begin)?,
+                    write: file.with(Opened::begin)?,
                     members: 0,
                     outcome: Arc::default(),
                 })
@@ -159,7 +158,7 @@ impl Group {
         };
         let most = MOST.saturating_sub(batch.members).max(1);
         let mut members = Vec::new();
-        let ran = match Transaction::open(&batch.transaction, limits) {
+        let ran = match Transaction::open(&batch.write, limits) {
             Ok(transaction) => run_each(transaction, most, &mut members, || {
                 if jobs.is_empty() {
                     jobs.append(&mut more());
@@ -278,8 +277,8 @@ fn halfway() -> StoreError {
 
 /// Commits, while nobody else can begin, and gives all members the result.
 fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
-    let transaction = batch.transaction;
-    let committed = file.with(|_| Ok(transaction.commit()?));
+    let write = batch.write;
+    let committed = file.with(|opened| opened.commit(write));
     batch.outcome.set(match &committed {
         Ok(()) => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -291,7 +290,7 @@ fn commit(file: &LedgerFile, batch: Batch) -> Result<(), StoreError> {
 fn abandon(batch: Batch) {
     let why = HALFWAY.to_owned();
     // Dropping a transaction gives it up.
-    drop(batch.transaction);
+    drop(batch.write);
     batch.outcome.set(Err(why));
 }
 

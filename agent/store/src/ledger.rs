@@ -4,10 +4,13 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable};
+use redb::{
+    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value,
+    WriteTransaction,
+};
 
 use crate::error::{OpenError, StoreError};
-use crate::file::{LedgerFile, begin, not_open};
+use crate::file::{LedgerFile, not_open};
 use crate::group::{Group, Ran};
 use crate::job::Asked;
 use crate::limits::Limits;
@@ -16,14 +19,45 @@ use crate::queue::Queue;
 use crate::rows::{ObjectKey, StoredObject, decode, parse_key};
 use crate::shown::ShownObject;
 use crate::tables::{
-    ALLOCATIONS, ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, FORMAT, GONE, IDEMPOTENCY,
-    KEYS_OF, LABELLED, LAUNCHES, MAINTENANCE, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS,
-    ORDERS, OWNED, PATHS, POD_LEASES, REPORTS, SEAL_KEYS, UIDS,
+    EachTable, FORMAT, IDEMPOTENCY, META, META_FORMAT, META_PATHS, META_VERSION, OBJECTS,
+    SEAL_KEYS, UIDS, each_table,
 };
 use crate::transaction::Transaction;
 
-/// How many tables there are.
-const TABLES: usize = 20;
+/// Whether one of the tables is not there.
+struct Lack<'a> {
+    read: &'a ReadTransaction,
+    lacks: bool,
+}
+
+impl EachTable for Lack<'_> {
+    fn table<K: Key + 'static, V: Value + 'static>(
+        &mut self,
+        definition: TableDefinition<'static, K, V>,
+    ) -> Result<(), StoreError> {
+        match self.read.open_table(definition) {
+            Ok(_) => Ok(()),
+            Err(redb::TableError::TableDoesNotExist(_)) => {
+                self.lacks = true;
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Makes each table that is not there.
+struct Create<'a>(&'a WriteTransaction);
+
+impl EachTable for Create<'_> {
+    fn table<K: Key + 'static, V: Value + 'static>(
+        &mut self,
+        definition: TableDefinition<'static, K, V>,
+    ) -> Result<(), StoreError> {
+        self.0.open_table(definition)?;
+        Ok(())
+    }
+}
 
 /// How much is read in one go: until there is enough of either.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +115,7 @@ impl Ledger {
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.file.with(work)
+        self.file.with(|opened| work(&opened.database))
     }
 
     /// Makes the tables, and checks their format. Where they are there, nothing is written: an agent starts on a
@@ -117,48 +151,32 @@ impl Ledger {
 
     fn has_tables(&self) -> Result<bool, StoreError> {
         self.read(|database| {
-            let read = database.begin_read()?;
-            let present = read.list_tables()?.count();
-            Ok(present >= TABLES)
+            let mut lack = Lack {
+                read: &database.begin_read()?,
+                lacks: false,
+            };
+            each_table(&mut lack)?;
+            Ok(!lack.lacks)
         })
     }
 
     /// Makes the tables that are missing, out of those of the format that was found.
     fn create_tables(&self, found: Option<u64>) -> Result<(), StoreError> {
-        self.read(|database| {
-            let write = begin(database)?;
+        self.file.with(|opened| {
+            let write = opened.begin()?;
+            each_table(&mut Create(&write.transaction))?;
             {
-                let mut meta = write.open_table(META)?;
+                let mut meta = write.transaction.open_table(META)?;
                 meta.insert(META_FORMAT, FORMAT)?;
                 if found.is_none() {
                     // No VMI was accepted before paths were remembered.
                     meta.insert(META_PATHS, 1)?;
                 }
-                write.open_table(OBJECTS)?;
-                write.open_table(UIDS)?;
-                write.open_table(ORDERS)?;
-                write.open_table(LAUNCHES)?;
-                write.open_table(ALLOCATIONS)?;
-                write.open_table(REPORTS)?;
-                write.open_table(CHANGES)?;
-                write.open_table(COMPACTED)?;
-                write.open_table(KEYS_OF)?;
-                write.open_table(OWNED)?;
-                write.open_table(LABELLED)?;
-                write.open_table(IDEMPOTENCY)?;
-                write.open_table(GONE)?;
-                write.open_table(SEAL_KEYS)?;
-                write.open_table(ASSIGNMENTS)?;
-                write.open_table(CONTROL_PLANES)?;
-                write.open_table(MAINTENANCE)?;
-                write.open_table(PATHS)?;
-                write.open_table(POD_LEASES)?;
             }
             if let Some(found) = found {
                 migrate::from(found, &write)?;
             }
-            write.commit()?;
-            Ok(())
+            opened.commit_pages(write)
         })
     }
 

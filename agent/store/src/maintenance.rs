@@ -27,7 +27,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn maintenance(&self) -> Result<Maintenance, StoreError> {
-        decode(&self.maintenance)
+        decode(self.maintenance.rows()?)
     }
 
     /// Stores what the operator wants of the node.

@@ -1,10 +1,12 @@
 //! From formats before to this one, in one transaction.
 //!
 //! Format 1 had one change log for all kinds, found the idempotency keys of an object by reading all of them, and had no
-//! indexes. Format 2, which no release had, kept the record of a VMI in one row as format 1 did.
+//! indexes. Format 2, which no release had, kept the record of a VMI in one row as format 1 did. Format 3 had no write-ahead log.
 
+mod page_journal;
 mod records;
 
+pub(crate) use self::page_journal::recover as recover_pages;
 pub(crate) use self::records::check_old_records;
 
 use redb::{ReadableTable, TableDefinition, WriteTransaction};
@@ -14,14 +16,15 @@ use crate::entries::Entries;
 use crate::error::StoreError;
 use crate::rows::{StoredObject, decode, parse_key};
 use crate::tables::{CHANGES, COMPACTED, IDEMPOTENCY, KEYS_OF, OBJECTS};
+use crate::written::Write;
 
 /// The change log of format 1: version to `ChangeRow`.
 const CHANGES_1: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes");
 
 /// Brings the tables of the format that was `found` into this one.
-pub(crate) fn from(found: u64, write: &WriteTransaction) -> Result<(), StoreError> {
+pub(crate) fn from(found: u64, write: &Write) -> Result<(), StoreError> {
     if found < 2 {
-        from_1(write)?;
+        from_1(&write.transaction)?;
     }
     if found < 3 {
         records::split(write)?;

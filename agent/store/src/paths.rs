@@ -54,7 +54,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn path_record(&self, path: &str) -> Result<Option<PathRecord>, StoreError> {
-        let row = self.paths.get(path)?;
+        let row = self.paths.rows()?.get(path)?;
         row.map(|row| decode(row.value())).transpose()
     }
 
@@ -64,7 +64,7 @@ impl Transaction<'_> {
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn paths_of(&self, namespace: &str) -> Result<usize, StoreError> {
         let mut count = 0;
-        for row in self.paths.iter()? {
+        for row in self.paths.rows()?.iter()? {
             let record = decode(row?.1.value())?;
             count += usize::from(record.exclusive && record.namespaces.contains(namespace));
         }

@@ -39,7 +39,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn pod_lease(&self, namespace: &str, name: &str) -> Result<Option<PodLease>, StoreError> {
-        let row = self.pod_leases.get(row(namespace, name).as_str())?;
+        let row = self.pod_leases.rows()?.get(row(namespace, name).as_str())?;
         row.map(|row| decode(row.value())).transpose()
     }
 
@@ -48,7 +48,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn pod_leases(&self) -> Result<Vec<(NamespacedName, PodLease)>, StoreError> {
-        let rows = self.pod_leases.iter()?.map(|row| {
+        let rows = self.pod_leases.rows()?.iter()?.map(|row| {
             let (key, value) = row?;
             let (namespace, name) = key.value().split_once(SEPARATOR).unwrap_or_default();
             let key = (namespace.to_owned(), name.to_owned());

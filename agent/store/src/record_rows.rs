@@ -1,13 +1,14 @@
 //! Records of VMIs: a row of each part by uid, and one of each launch. Namespace and name stand with the object alone.
 
 use agent_plan::{Allocations, Launch, Launches, Orders, Record, Report, VmiId};
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, Table, WriteTransaction};
+use redb::{ReadOnlyTable, ReadTransaction, ReadableTable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::StoreError;
 use crate::rows::ObjectKey;
 use crate::tables::{ALLOCATIONS, LAUNCHES, ORDERS, REPORTS};
+use crate::written::{Rows, Write, Written};
 
 type ByUid = &'static str;
 type ByLaunch = (&'static str, u64);
@@ -23,7 +24,7 @@ pub(crate) struct Records<Part, Launched> {
 
 /// The same, to be written.
 pub(crate) type WrittenRecords<'txn> =
-    Records<Table<'txn, ByUid, Json>, Table<'txn, ByLaunch, Json>>;
+    Records<Written<'txn, ByUid, Json>, Written<'txn, ByLaunch, Json>>;
 
 impl Records<ReadOnlyTable<ByUid, Json>, ReadOnlyTable<ByLaunch, Json>> {
     pub(crate) fn read(read: &ReadTransaction) -> Result<Self, redb::TableError> {
@@ -38,8 +39,8 @@ impl Records<ReadOnlyTable<ByUid, Json>, ReadOnlyTable<ByLaunch, Json>> {
 
 impl<Part, Launched> Records<Part, Launched>
 where
-    Part: ReadableTable<ByUid, Json>,
-    Launched: ReadableTable<ByLaunch, Json>,
+    Part: Rows<ByUid, Json>,
+    Launched: Rows<ByLaunch, Json>,
 {
     /// The record of the VMI whose object has `key`.
     pub(crate) fn of(&self, uid: &str, key: ObjectKey) -> Result<Option<Record>, StoreError> {
@@ -65,7 +66,7 @@ where
     }
 
     fn launches_of(&self, uid: &str) -> Result<Launches, StoreError> {
-        let rows = self.launches.range((uid, 0)..=(uid, u64::MAX))?;
+        let rows = self.launches.rows()?.range((uid, 0)..=(uid, u64::MAX))?;
         rows.map(|row| {
             let (key, launch) = row?;
             Ok((key.value().1, decode_launch(launch.value())?))
@@ -75,12 +76,12 @@ where
 
     /// Whether there is a record of a VMI.
     pub(crate) fn has(&self, uid: &str) -> Result<bool, StoreError> {
-        Ok(self.reports.get(uid)?.is_some())
+        Ok(self.reports.rows()?.get(uid)?.is_some())
     }
 
     /// Orders of all VMIs, in the order of their uids.
     pub(crate) fn orders(&self) -> Result<Vec<(String, Orders)>, StoreError> {
-        let rows = self.orders.iter()?.map(|row| {
+        let rows = self.orders.rows()?.iter()?.map(|row| {
             let (uid, orders) = row?;
             Ok((uid.value().to_owned(), decode(orders.value(), "orders")?))
         });
@@ -89,7 +90,7 @@ where
 
     /// Allocations of all VMIs, in the order of their uids.
     pub(crate) fn allocations(&self) -> Result<Vec<Allocations>, StoreError> {
-        let rows = self.allocations.iter()?;
+        let rows = self.allocations.rows()?.iter()?;
         rows.map(|row| decode(row?.1.value(), "allocations"))
             .collect()
     }
@@ -97,7 +98,7 @@ where
     /// Uids of all records, with what is wrong with each.
     pub(crate) fn check(&self) -> Result<(Vec<String>, Vec<String>), StoreError> {
         let (mut uids, mut problems) = (Vec::new(), Vec::new());
-        for row in self.reports.iter()? {
+        for row in self.reports.rows()?.iter()? {
             let uid = row?.0.value().to_owned();
             let key = ObjectKey {
                 kind: String::new(),
@@ -110,30 +111,30 @@ where
             uids.push(uid);
         }
         for table in [&self.orders, &self.allocations] {
-            for row in table.iter()? {
+            for row in table.rows()?.iter()? {
                 problems.extend(self.stray(row?.0.value())?);
             }
         }
-        for row in self.launches.iter()? {
+        for row in self.launches.rows()?.iter()? {
             problems.extend(self.stray(row?.0.value().0)?);
         }
         Ok((uids, problems))
     }
 
     fn stray(&self, uid: &str) -> Result<Option<String>, StoreError> {
-        let is_known = self.reports.get(uid)?.is_some();
+        let is_known = self.reports.rows()?.get(uid)?.is_some();
         Ok((!is_known).then(|| format!("a part of a record of {uid:?} has no report")))
     }
 }
 
 impl<'txn> WrittenRecords<'txn> {
-    pub(crate) fn write(write: &'txn WriteTransaction) -> Result<Self, StoreError> {
-        Ok(Self {
-            orders: write.open_table(ORDERS)?,
-            launches: write.open_table(LAUNCHES)?,
-            allocations: write.open_table(ALLOCATIONS)?,
-            reports: write.open_table(REPORTS)?,
-        })
+    pub(crate) const fn write(write: &'txn Write) -> Self {
+        Self {
+            orders: write.table(ORDERS),
+            launches: write.table(LAUNCHES),
+            allocations: write.table(ALLOCATIONS),
+            reports: write.table(REPORTS),
+        }
     }
 
     /// Stores all of a record, as far as it is not what is stored. True when anything was written.
@@ -169,7 +170,7 @@ impl<'txn> WrittenRecords<'txn> {
     ) -> Result<bool, StoreError> {
         let mut is_changed = false;
         let mut over = Vec::new();
-        for row in self.launches.range((uid, 0)..=(uid, u64::MAX))? {
+        for row in self.launches.rows()?.range((uid, 0)..=(uid, u64::MAX))? {
             let incarnation = row?.0.value().1;
             if launches.iter().all(|(kept, _)| kept != incarnation) {
                 over.push(incarnation);
@@ -196,22 +197,23 @@ impl<'txn> WrittenRecords<'txn> {
 }
 
 fn part<T: DeserializeOwned>(
-    table: &impl ReadableTable<ByUid, Json>,
+    table: &impl Rows<ByUid, Json>,
     uid: &str,
     what: &str,
 ) -> Result<Option<T>, StoreError> {
-    let row = table.get(uid)?;
+    let row = table.rows()?.get(uid)?;
     row.map(|row| decode(row.value(), what)).transpose()
 }
 
 /// Writes a row, unless it is there as it is. True when it was written.
 fn put<K: redb::Key + 'static>(
-    table: &mut Table<'_, K, Json>,
+    table: &mut Written<'_, K, Json>,
     key: K::SelfType<'_>,
     part: &impl Serialize,
 ) -> Result<bool, StoreError> {
     let row = serde_json::to_vec(part).map_err(|error| undecodable("a record", &error))?;
     let is_there = table
+        .rows()?
         .get(&key)?
         .is_some_and(|before| before.value() == row.as_slice());
     if !is_there {

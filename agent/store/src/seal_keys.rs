@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use redb::ReadableDatabase;
+use redb::{ReadableDatabase, ReadableTable};
 
 use crate::change::change;
 use crate::error::StoreError;
@@ -82,8 +82,13 @@ impl Transaction<'_> {
     /// Has whoever follows a kind list it again.
     fn remove_log(&mut self, kind: &str) -> Result<(), StoreError> {
         self.changed = true;
-        self.changes
-            .retain_in((kind, 0)..=(kind, u64::MAX), |_, _| false)?;
+        let mut versions = Vec::new();
+        for row in self.changes.rows()?.range((kind, 0)..=(kind, u64::MAX))? {
+            versions.push(row?.0.value().1);
+        }
+        for version in versions {
+            self.changes.remove((kind, version))?;
+        }
         self.compacted.insert(kind, (self.version, 0))?;
         Ok(())
     }

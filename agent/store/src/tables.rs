@@ -1,9 +1,12 @@
 //! The tables of the database, and the format they are in.
 
-use redb::TableDefinition;
+use redb::{Key, TableDefinition, Value};
 
-/// The format written by this release. Raised when an older release could not read a row rightly.
-pub(crate) const FORMAT: u64 = 3;
+use crate::error::StoreError;
+
+/// The format written by this release. Raised when an older release could not read a row rightly, or would not know of all rows:
+/// since 4, those that changed last are in the write-ahead log alone.
+pub(crate) const FORMAT: u64 = 4;
 
 /// Numbers: see the `META_` keys.
 pub(crate) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -15,6 +18,8 @@ pub(crate) const META_VERSION: &str = "version";
 pub(crate) const META_COMPACTED: &str = "compacted";
 /// Whether the paths of VMIs of earlier releases are remembered.
 pub(crate) const META_PATHS: &str = "paths";
+/// The epoch of the write-ahead log: frames of another one do not count.
+pub(crate) const META_WAL: &str = "wal";
 
 /// `ObjectKey` row to `StoredObject`.
 pub(crate) const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
@@ -61,3 +66,38 @@ pub(crate) const MAINTENANCE: TableDefinition<'_, &str, &[u8]> =
 pub(crate) const PATHS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("paths");
 /// Namespace and name to `agent_plan::PodLease` as JSON. Outlives the objects of that name.
 pub(crate) const POD_LEASES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("pod_leases");
+
+/// Something that is done with each table.
+pub(crate) trait EachTable {
+    fn table<K: Key + 'static, V: Value + 'static>(
+        &mut self,
+        definition: TableDefinition<'static, K, V>,
+    ) -> Result<(), StoreError>;
+}
+
+/// Does it with all tables of this format.
+///
+/// # Errors
+/// Those of `each`.
+pub(crate) fn each_table(each: &mut impl EachTable) -> Result<(), StoreError> {
+    each.table(META)?;
+    each.table(OBJECTS)?;
+    each.table(UIDS)?;
+    each.table(ORDERS)?;
+    each.table(LAUNCHES)?;
+    each.table(ALLOCATIONS)?;
+    each.table(REPORTS)?;
+    each.table(CHANGES)?;
+    each.table(COMPACTED)?;
+    each.table(IDEMPOTENCY)?;
+    each.table(KEYS_OF)?;
+    each.table(OWNED)?;
+    each.table(LABELLED)?;
+    each.table(GONE)?;
+    each.table(SEAL_KEYS)?;
+    each.table(ASSIGNMENTS)?;
+    each.table(CONTROL_PLANES)?;
+    each.table(MAINTENANCE)?;
+    each.table(PATHS)?;
+    each.table(POD_LEASES)
+}

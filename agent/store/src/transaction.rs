@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_domain::ChangeKind;
 use prost::Message;
-use redb::{ReadableTable, Table, WriteTransaction};
+use redb::ReadableTable;
 
 use crate::error::StoreError;
 use crate::limits::Limits;
@@ -14,26 +14,27 @@ use crate::tables::{
     ASSIGNMENTS, CHANGES, COMPACTED, CONTROL_PLANES, GONE, IDEMPOTENCY, KEYS_OF, LABELLED,
     MAINTENANCE, META, META_VERSION, OBJECTS, OWNED, PATHS, POD_LEASES, SEAL_KEYS, UIDS,
 };
+use crate::written::{Write, Written};
 
 /// One transaction. Reads see what it wrote.
 pub struct Transaction<'txn> {
-    pub(crate) meta: Table<'txn, &'static str, u64>,
-    objects: Table<'txn, &'static str, &'static [u8]>,
-    uids: Table<'txn, &'static str, &'static str>,
+    pub(crate) meta: Written<'txn, &'static str, u64>,
+    objects: Written<'txn, &'static str, &'static [u8]>,
+    uids: Written<'txn, &'static str, &'static str>,
     pub(crate) records: WrittenRecords<'txn>,
-    pub(crate) changes: Table<'txn, (&'static str, u64), &'static [u8]>,
-    pub(crate) compacted: Table<'txn, &'static str, (u64, u64)>,
-    keys_of: Table<'txn, (&'static str, &'static str), ()>,
-    pub(crate) owned: Table<'txn, (&'static str, &'static str), ()>,
-    pub(crate) labelled: Table<'txn, (&'static str, &'static str), ()>,
-    idempotency: Table<'txn, &'static str, &'static str>,
-    pub(crate) gone: Table<'txn, &'static str, u64>,
-    pub(crate) seal_keys: Table<'txn, &'static str, u64>,
-    pub(crate) assignments: Table<'txn, &'static str, &'static [u8]>,
-    pub(crate) control_planes: Table<'txn, &'static str, &'static [u8]>,
-    pub(crate) maintenance: Table<'txn, &'static str, &'static [u8]>,
-    pub(crate) paths: Table<'txn, &'static str, &'static [u8]>,
-    pub(crate) pod_leases: Table<'txn, &'static str, &'static [u8]>,
+    pub(crate) changes: Written<'txn, (&'static str, u64), &'static [u8]>,
+    pub(crate) compacted: Written<'txn, &'static str, (u64, u64)>,
+    keys_of: Written<'txn, (&'static str, &'static str), ()>,
+    pub(crate) owned: Written<'txn, (&'static str, &'static str), ()>,
+    pub(crate) labelled: Written<'txn, (&'static str, &'static str), ()>,
+    idempotency: Written<'txn, &'static str, &'static str>,
+    pub(crate) gone: Written<'txn, &'static str, u64>,
+    pub(crate) seal_keys: Written<'txn, &'static str, u64>,
+    pub(crate) assignments: Written<'txn, &'static str, &'static [u8]>,
+    pub(crate) control_planes: Written<'txn, &'static str, &'static [u8]>,
+    pub(crate) maintenance: Written<'txn, &'static str, &'static [u8]>,
+    pub(crate) paths: Written<'txn, &'static str, &'static [u8]>,
+    pub(crate) pod_leases: Written<'txn, &'static str, &'static [u8]>,
     pub(crate) version: u64,
     pub(crate) limits: Limits,
     /// Changes that have come to the logs, by kind.
@@ -43,27 +44,28 @@ pub struct Transaction<'txn> {
 }
 
 impl<'txn> Transaction<'txn> {
-    pub(crate) fn open(write: &'txn WriteTransaction, limits: Limits) -> Result<Self, StoreError> {
-        let meta = write.open_table(META)?;
-        let version = meta.get(META_VERSION)?.map_or(0, |value| value.value());
+    pub(crate) fn open(write: &'txn Write, limits: Limits) -> Result<Self, StoreError> {
+        let meta = write.table(META);
+        let version = meta.rows()?.get(META_VERSION)?;
+        let version = version.map_or(0, |value| value.value());
         Ok(Self {
             meta,
-            objects: write.open_table(OBJECTS)?,
-            uids: write.open_table(UIDS)?,
-            records: WrittenRecords::write(write)?,
-            changes: write.open_table(CHANGES)?,
-            compacted: write.open_table(COMPACTED)?,
-            keys_of: write.open_table(KEYS_OF)?,
-            owned: write.open_table(OWNED)?,
-            labelled: write.open_table(LABELLED)?,
-            idempotency: write.open_table(IDEMPOTENCY)?,
-            gone: write.open_table(GONE)?,
-            seal_keys: write.open_table(SEAL_KEYS)?,
-            assignments: write.open_table(ASSIGNMENTS)?,
-            control_planes: write.open_table(CONTROL_PLANES)?,
-            maintenance: write.open_table(MAINTENANCE)?,
-            paths: write.open_table(PATHS)?,
-            pod_leases: write.open_table(POD_LEASES)?,
+            objects: write.table(OBJECTS),
+            uids: write.table(UIDS),
+            records: WrittenRecords::write(write),
+            changes: write.table(CHANGES),
+            compacted: write.table(COMPACTED),
+            keys_of: write.table(KEYS_OF),
+            owned: write.table(OWNED),
+            labelled: write.table(LABELLED),
+            idempotency: write.table(IDEMPOTENCY),
+            gone: write.table(GONE),
+            seal_keys: write.table(SEAL_KEYS),
+            assignments: write.table(ASSIGNMENTS),
+            control_planes: write.table(CONTROL_PLANES),
+            maintenance: write.table(MAINTENANCE),
+            paths: write.table(PATHS),
+            pod_leases: write.table(POD_LEASES),
             version,
             limits,
             grown: BTreeMap::new(),
@@ -73,7 +75,14 @@ impl<'txn> Transaction<'txn> {
 
     /// Writes the version down and shortens the change logs.
     pub(crate) fn close(mut self) -> Result<(), StoreError> {
-        self.meta.insert(META_VERSION, self.version)?;
+        let before = self
+            .meta
+            .rows()?
+            .get(META_VERSION)?
+            .map(|value| value.value());
+        if before != Some(self.version) {
+            self.meta.insert(META_VERSION, self.version)?;
+        }
         self.compact()
     }
 
@@ -99,6 +108,7 @@ impl<'txn> Transaction<'txn> {
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn object(&self, key: &ObjectKey) -> Result<Option<StoredObject>, StoreError> {
         self.objects
+            .rows()?
             .get(key.row().as_str())?
             .map(|row| decode(row.value(), "an object"))
             .transpose()
@@ -115,7 +125,7 @@ impl<'txn> Transaction<'txn> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn has_object(&self, key: &ObjectKey) -> Result<bool, StoreError> {
-        Ok(self.objects.get(key.row().as_str())?.is_some())
+        Ok(self.objects.rows()?.get(key.row().as_str())?.is_some())
     }
 
     /// The key of the object with this uid.
@@ -124,6 +134,7 @@ impl<'txn> Transaction<'txn> {
     /// [`StoreError::Database`], [`StoreError::Undecodable`].
     pub fn key_of(&self, uid: &str) -> Result<Option<ObjectKey>, StoreError> {
         self.uids
+            .rows()?
             .get(uid)?
             .map(|row| parse_key(row.value()))
             .transpose()
@@ -134,7 +145,11 @@ impl<'txn> Transaction<'txn> {
     /// # Errors
     /// [`StoreError::Database`].
     pub fn uid_of_idempotency_key(&self, key: &str) -> Result<Option<String>, StoreError> {
-        Ok(self.idempotency.get(key)?.map(|row| row.value().to_owned()))
+        Ok(self
+            .idempotency
+            .rows()?
+            .get(key)?
+            .map(|row| row.value().to_owned()))
     }
 
     /// Puts an object there. Its `resource_version` must be [`Self::next_version`].
@@ -157,7 +172,7 @@ impl<'txn> Transaction<'txn> {
         };
         if let Some(sealed) = &object.sealed {
             let key_id = sealed.key_id.as_str();
-            if self.seal_keys.get(key_id)?.is_none() {
+            if self.seal_keys.rows()?.get(key_id)?.is_none() {
                 self.changed = true;
                 self.seal_keys.insert(key_id, self.version)?;
             }
@@ -203,7 +218,7 @@ impl<'txn> Transaction<'txn> {
     /// Removes the idempotency keys of a uid; those of others are not read.
     fn remove_idempotency_keys(&mut self, uid: &str) -> Result<(), StoreError> {
         let mut keys = Vec::new();
-        for row in self.keys_of.range((uid, "")..)? {
+        for row in self.keys_of.rows()?.range((uid, "")..)? {
             let (entry, _) = row?;
             let (of, key) = entry.value();
             if of != uid {

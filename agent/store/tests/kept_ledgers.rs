@@ -16,7 +16,13 @@ const VMI: &str = "VirtualMachineInstance";
 
 /// A file of the agent of commit 67c6e39; see its README.
 fn kept(name: &str) -> Vec<u8> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/67c6e39");
+    kept_of("67c6e39", name)
+}
+
+/// A file of the agent of a commit.
+fn kept_of(commit: &str, name: &str) -> Vec<u8> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let directory = directory.join(commit);
     let packed = std::fs::read(directory.join(format!("{name}.zst"))).expect("is kept");
     zstd::decode_all(packed.as_slice()).expect("is whole")
 }
@@ -87,7 +93,7 @@ fn every_object_of_the_ledger_of_67c6e39_is_as_its_agent_showed_it() {
     assert_eq!(stored.iter().sum::<usize>(), shown.len());
     drop(ledger);
     let after = Ledger::check(&path).expect("is read");
-    assert_eq!((after.format, after.records, after.objects), (3, 6, 27));
+    assert_eq!((after.format, after.records, after.objects), (4, 6, 27));
     assert_eq!(after.problems, Vec::<String>::new());
 }
 
@@ -197,15 +203,50 @@ fn a_ledger_of_a_format_to_come_is_refused_in_words_and_left_as_it_is() {
         )
     };
     let before = sums(&path);
-    assert_eq!(set_format(&path, 4), 3);
+    assert_eq!(set_format(&path, 5), 4);
     let refused: [OpenError; 2] = [
         Ledger::open(&path, Limits::default()).expect_err("is newer"),
         Ledger::check(&path).expect_err("is newer"),
     ];
     for refused in refused {
-        let words = "the ledger has format 4, this kvmlet knows formats up to 3; install the newer kvmlet again";
+        let words = "the ledger has format 5, this kvmlet knows formats up to 4; install the newer kvmlet again";
         assert_eq!(refused.to_string(), format!("{}: {words}", path.display()));
     }
-    assert_eq!(set_format(&path, 3), 4);
+    assert_eq!(set_format(&path, 4), 5);
     assert_eq!(sums(&path), before);
+}
+
+/// What a power cut left of a ledger of commit 8316a323, and its journal; see their README.
+fn ledger_of_8316a323(directory: &Path) -> PathBuf {
+    for name in ["ledger.redb", "ledger.redb.journal"] {
+        std::fs::write(directory.join(name), kept_of("8316a323", name)).expect("is written");
+    }
+    directory.join("ledger.redb")
+}
+
+fn names_in(ledger: &Ledger) -> Vec<String> {
+    let (objects, _) = ledger.objects("ConfigMap").expect("is read");
+    objects.into_iter().map(|(key, _)| key.name).collect()
+}
+
+#[test]
+fn a_journal_of_pages_is_carried_out_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = ledger_of_8316a323(directory.path());
+    let ledger = open(&path);
+    let mut expected: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    expected.sort();
+    assert_eq!(names_in(&ledger), expected);
+    drop(ledger);
+    assert!(!path.with_added_extension("journal").exists());
+    assert_eq!(names_in(&open(&path)), expected);
+}
+
+#[test]
+fn a_journal_of_pages_that_is_of_another_ledger_is_put_aside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = ledger_of_8316a323(directory.path());
+    std::fs::write(&path, kept("ledger.redb")).expect("is written");
+    assert!(names_in(&open(&path)).is_empty());
+    assert!(path.with_added_extension("journal.unused").exists());
 }

@@ -295,7 +295,7 @@ fn a_ledger_of_a_newer_release_is_refused_and_left_alone() {
             refused,
             Err(OpenError::Newer {
                 found: 99,
-                known: 3,
+                known: 4,
                 ..
             })
         ),

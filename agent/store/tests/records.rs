@@ -127,7 +127,7 @@ fn records_of_formats_before_are_split_and_lose_nothing() {
         let after = Ledger::check(&path).expect("is read");
         assert_eq!(
             (after.format, after.records, after.problems),
-            (3, 2, vec![])
+            (4, 2, vec![])
         );
         // What is split is not split again.
         assert_eq!(open(&path).record("u2").expect("is read"), Some(second));

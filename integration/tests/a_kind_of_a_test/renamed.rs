@@ -136,12 +136,12 @@ fn is_kept_confidential(host: &Host, agent: &Agent<'_, Host>) -> anyhow::Result<
     agent.kill()?;
     for form in [PLAIN, ENCODED] {
         host.sh(&format!(
-            "! grep -q -a {form} /var/lib/kvmlet/ledger.redb /var/lib/kvmlet/ledger.redb.journal {}",
+            "! grep -q -a {form} /var/lib/kvmlet/ledger.redb /var/lib/kvmlet/ledger.redb.wal {}",
             integration::agent::LOG
         ))?;
     }
     // What is not confidential is legible, so that the search is one.
-    host.sh("grep -q -a slow /var/lib/kvmlet/ledger.redb")?;
+    host.sh("grep -q -a slow /var/lib/kvmlet/ledger.redb /var/lib/kvmlet/ledger.redb.wal")?;
     let variable = format!("{RENAMED}=1");
     start(host, agent, &variable)
 }

@@ -82,7 +82,7 @@ fn secrets_are_encrypted_in_the_ledger_and_refused_without_their_key() -> anyhow
     let state = "/var/lib/kvmlet";
     for form in [PLAIN, "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"] {
         host.sh(&format!(
-            "! grep -q -a {form} {state}/ledger.redb {state}/ledger.redb.journal"
+            "! grep -q -a {form} {state}/ledger.redb {state}/ledger.redb.wal"
         ))?;
     }
     assert_eq!(

@@ -8,11 +8,12 @@ use agent_plan::{
     ProbeRecord, Record, Report, ReportedOperation, ResourceDemand, SeenAddresses, StartFailures,
     StopProgress, VmiId,
 };
-use redb::{ReadTransaction, ReadableTable, TableDefinition, WriteTransaction};
+use redb::{ReadTransaction, ReadableTable, TableDefinition};
 use serde::Deserialize;
 
 use crate::error::StoreError;
 use crate::record_rows::WrittenRecords;
+use crate::written::Write;
 
 /// Uid to [`OldRecord`] as JSON.
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
@@ -102,15 +103,15 @@ impl From<OldRecord> for Record {
 }
 
 /// Gives each part of a record a row of its own.
-pub(super) fn split(write: &WriteTransaction) -> Result<(), StoreError> {
+pub(super) fn split(write: &Write) -> Result<(), StoreError> {
     {
-        let before = write.open_table(RECORDS)?;
-        let mut records = WrittenRecords::write(write)?;
+        let before = write.transaction.open_table(RECORDS)?;
+        let mut records = WrittenRecords::write(write);
         for row in before.iter()? {
             records.put(&decode(row?.1.value())?)?;
         }
     }
-    write.delete_table(RECORDS)?;
+    write.transaction.delete_table(RECORDS)?;
     Ok(())
 }
 
