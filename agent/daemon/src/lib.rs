@@ -150,7 +150,7 @@ pub fn main() -> ExitCode {
     if let Some(Command::Nvram(command)) = &arguments.command {
         return nvram::run(&config, command).unwrap_or_else(|error| fail(&error));
     }
-    heaps::start_with_one();
+    heaps::start_with_few();
     let level = match logging::start(&config) {
         Ok(level) => level,
         Err(error) => return fail(&error.into()),

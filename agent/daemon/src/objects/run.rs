@@ -25,6 +25,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Controllers work on one object after another for so long before they look at what has changed meanwhile.
 const SPELL: Duration = Duration::from_millis(5);
 
+/// Controllers look at what has changed no more often than this: under load, what many writes changed is one look. Whatever
+/// changes after a rest is looked at without delay.
+const PACE: Duration = Duration::from_millis(5);
+
 /// How long events wait for others: their sync is not to hold up the start of the guest that they tell of.
 const EVENTS_WAIT: Duration = Duration::from_millis(50);
 
@@ -94,6 +98,7 @@ impl Objects {
         loop {
             // Changes from here on wake the controller.
             versions.mark_unchanged();
+            let looked_at = Instant::now();
             let pause = match self.control(&mut controllers) {
                 Ok(pause) => pause,
                 Err(error) => {
@@ -115,10 +120,15 @@ impl Objects {
                     None => std::future::pending().await,
                 }
             };
+            let changed = async {
+                let changed = versions.changed().await;
+                tokio::time::sleep(PACE.saturating_sub(looked_at.elapsed())).await;
+                changed
+            };
             tokio::select! {
                 () = &mut shutdown => break,
                 () = pause => {}
-                changed = versions.changed() => if changed.is_err() { break },
+                changed = changed => if changed.is_err() { break },
             }
         }
         self.record(&controllers.events);

@@ -80,16 +80,22 @@ impl Objects {
         by: &WriteBy,
     ) -> Result<ObjectWritten, ApiError> {
         let object = self.new_object(kind, object)?;
-        self.change(
-            kind,
-            (&object.id(), Part::Main),
-            by,
-            |present| match present {
-                Some(_) => Err(already_exists(kind, &object.metadata.name)),
-                None => self.admitted(kind, object.clone()),
-            },
-        )
-        .await
+        let id = object.id();
+        let decide = |present| match present {
+            Some(_) => Err(already_exists(kind, &object.metadata.name)),
+            None => self.admitted(kind, object.clone()),
+        };
+        if !by.dry_run {
+            // There is hardly ever an object of that name, and the transaction looks in any case.
+            let absent = (None, None, Extent::Whole);
+            let stored = self
+                .decide_and_store(kind, (&id, Part::Main), by, absent, &decide)
+                .await?;
+            if let Some(written) = stored {
+                return Ok(written);
+            }
+        }
+        self.change(kind, (&id, Part::Main), by, decide).await
     }
 
     pub(super) async fn apply_three_way(
@@ -373,56 +379,72 @@ impl Objects {
             check_open(space.as_ref(), (kind.plural, id))?;
             let read = row.as_ref().map(|row| self.read_as_far(kind, row, needed));
             let (present, extent) = read.transpose()?.unzip();
-            let extent = extent.unwrap_or(Extent::Whole);
-            let mut decision = decide(present.clone())?;
-            if let (Written::Changed(object), Extent::Whole) = (&mut decision.written, extent) {
-                let manager = Manager {
-                    name: &by.manager,
-                    part,
-                    now: &clock::rfc3339(clock::now()),
-                };
-                manage(present.as_ref(), object, &manager);
-            }
-            if by.dry_run {
-                self.check_storable(kind, (row.as_ref(), extent), &decision.written)?;
-                return Ok(written(decision, present));
-            }
-            if matches!(decision.written, Written::Unchanged) {
-                return Ok(written(decision, present));
-            }
-            let mut inputs = std::mem::take(&mut decision.inputs);
-            let companions = match (&present, &mut decision.written) {
-                (None, Written::Changed(object)) => {
-                    let (companions, more) = self.companions(kind, object)?;
-                    inputs.extend(more);
-                    companions
-                }
-                _ => Vec::new(),
-            };
-            let wanted = Decided {
-                kind,
-                id: id.clone(),
-                before: version_of(row.as_ref()),
-                extent,
-                inputs,
-                idempotency_key: by.idempotency_key.clone(),
-                companions,
-            };
-            let objects = self.clone();
-            let store = move |transaction: &mut Transaction<'_>| {
-                objects.store_decided(transaction, &wanted, (decision, present))
-            };
-            let woken = self.clone();
-            let wake = move |written: &Option<ObjectWritten>| {
-                if let Some(written) = written {
-                    woken.actors.wake(&written.object.metadata.uid);
-                }
-            };
-            if let Some(written) = self.store.write_shared(store, wake).await? {
+            let present = (row.as_ref(), present, extent.unwrap_or(Extent::Whole));
+            let stored = self
+                .decide_and_store(kind, (id, part), by, present, &decide)
+                .await?;
+            if let Some(written) = stored {
                 return Ok(written);
             }
         }
         Err(changed_too_often(id))
+    }
+
+    /// Decides on an object that is there, as its row, as it is read and how far, and stores what was decided; nothing when
+    /// the object has changed meanwhile.
+    async fn decide_and_store(
+        &self,
+        kind: &'static ObjectKind,
+        (id, part): (&ObjectId, Part),
+        by: &WriteBy,
+        (row, present, extent): (Option<&StoredObject>, Option<Object>, Extent),
+        decide: &(impl Fn(Option<Object>) -> Result<Decision, ApiError> + Send + Sync),
+    ) -> Result<Option<ObjectWritten>, ApiError> {
+        let mut decision = decide(present.clone())?;
+        if let (Written::Changed(object), Extent::Whole) = (&mut decision.written, extent) {
+            let manager = Manager {
+                name: &by.manager,
+                part,
+                now: &clock::rfc3339(clock::now()),
+            };
+            manage(present.as_ref(), object, &manager);
+        }
+        if by.dry_run {
+            self.check_storable(kind, (row, extent), &decision.written)?;
+            return Ok(Some(written(decision, present)));
+        }
+        if matches!(decision.written, Written::Unchanged) {
+            return Ok(Some(written(decision, present)));
+        }
+        let mut inputs = std::mem::take(&mut decision.inputs);
+        let companions = match (&present, &mut decision.written) {
+            (None, Written::Changed(object)) => {
+                let (companions, more) = self.companions(kind, object)?;
+                inputs.extend(more);
+                companions
+            }
+            _ => Vec::new(),
+        };
+        let wanted = Decided {
+            kind,
+            id: id.clone(),
+            before: version_of(row),
+            extent,
+            inputs,
+            idempotency_key: by.idempotency_key.clone(),
+            companions,
+        };
+        let objects = self.clone();
+        let store = move |transaction: &mut Transaction<'_>| {
+            objects.store_decided(transaction, &wanted, (decision, present))
+        };
+        let woken = self.clone();
+        let wake = move |written: &Option<ObjectWritten>| {
+            if let Some(written) = written {
+                woken.actors.wake(&written.object.metadata.uid);
+            }
+        };
+        Ok(self.store.write_shared(store, wake).await?)
     }
 
     /// Refuses what could not be stored, such as a Secret without the key to encrypt it.
