@@ -12,6 +12,7 @@ use proto_node::meta::ObjectMeta;
 use sha2::{Digest, Sha256};
 
 use crate::error::WriteError;
+use crate::uid::new_uid;
 use crate::{clock, object};
 
 /// Events that are kept of all objects together; the oldest go first.
@@ -179,7 +180,7 @@ fn new_event(about: &About<'_>, event: &PlanEvent, key: &ObjectKey, now: Timesta
         metadata: Some(ObjectMeta {
             name: key.name.clone(),
             namespace: key.namespace.clone(),
-            uid: uuid::Uuid::new_v4().to_string(),
+            uid: new_uid(),
             creation_timestamp: at.clone(),
             ..ObjectMeta::default()
         }),

@@ -48,6 +48,7 @@ mod service;
 mod status;
 mod store;
 mod traces;
+mod uid;
 mod vsock;
 mod watchdog;
 

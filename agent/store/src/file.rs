@@ -23,8 +23,8 @@ use crate::tables::{FORMAT, META, META_FORMAT, META_WAL};
 use crate::wal::Wal;
 use crate::written::{Write, carry_out};
 
-/// Pages kept in memory, of which half may be changed ones. The agent's whole budget is 40 MiB; the working set is far below this.
-const CACHE_BYTES: usize = 4 << 20;
+/// Pages kept in memory, of which half may be changed ones, as many as the log can change. An agent with few objects needs few of them.
+const CACHE_BYTES: usize = 8 << 20;
 
 /// A file that cannot be opened again is left alone for so long: opening it reads all of it.
 const PAUSE: Duration = Duration::from_millis(500);

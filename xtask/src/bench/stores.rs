@@ -9,18 +9,23 @@ use integration::host::Host;
 use integration::tools;
 
 use super::figure::{Better, Figure};
+use super::median::{Spread, median};
 
 /// Clients at the same time, and what each creates.
 const CLIENTS: u32 = 10;
 const EACH: u32 = 500;
 
+/// Each store has its turn so often, with objects of its own.
+const ROUNDS: u32 = 3;
+
 /// Everything must be done after this.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Creates in a second, and seconds of a list of all.
+/// Creates in a second, and seconds of a list of all, by round.
+#[derive(Default)]
 struct Speed {
-    creates: f64,
-    list: f64,
+    creates: Vec<f64>,
+    list: Vec<f64>,
 }
 
 /// Creates and lists ConfigMaps by the agent that runs, as many values by an etcd, and the ConfigMaps by a kube-apiserver
@@ -42,12 +47,17 @@ pub(super) fn measure(
         "grep -q 'ready to serve client requests' /run/etcd.log",
         PATIENCE,
     )?;
-    let ours = run(host, "kvmlet")?;
-    let mut figures = compared(&ours, "etcd's Put and Range", &run(host, "etcd")?);
+    let (mut ours, mut theirs) = (Speed::default(), Speed::default());
+    for round in 0..ROUNDS {
+        run(host, "kvmlet", round, &mut ours)?;
+        run(host, "etcd", round, &mut theirs)?;
+    }
+    let mut figures = compared(&ours, "etcd's Put and Range", &theirs);
     match kube_apiserver {
         Some(program) => {
             start_api_server(host, program)?;
-            let theirs = run(host, "kube-apiserver")?;
+            let mut theirs = Speed::default();
+            (0..ROUNDS).try_for_each(|round| run(host, "kube-apiserver", round, &mut theirs))?;
             figures.extend(compared(&ours, "kube-apiserver", &theirs));
             host.sh("pkill -x kube-apiserver")?;
         }
@@ -78,34 +88,38 @@ fn start_api_server(host: &Host, program: &Path) -> anyhow::Result<()> {
 }
 
 fn compared(ours: &Speed, name: &str, theirs: &Speed) -> Vec<Figure> {
-    let creates = ours.creates / theirs.creates;
-    let list = ours.list / theirs.list;
+    let creates = Spread::of_ratios(&ours.creates, &theirs.creates);
+    let list = Spread::of_ratios(&ours.list, &theirs.list);
     vec![
-        Figure::new(&format!("creates a second, each synced, against {name}"), creates, "x", Better::More)
+        Figure::new(&format!("creates a second, each synced, against {name}"), creates.median, "x", Better::More)
             .budget(1.0, 1.0)
             .how(&format!(
                 "5,000 ConfigMaps by 10 clients over gRPC, admission and change log included: {:.0} a second; {name}, the same \
-                 objects: {:.0}",
-                ours.creates, theirs.creates
+                 objects: {:.0}; median of {ROUNDS} rounds in turn, {:.2} to {:.2}",
+                median(&ours.creates), median(&theirs.creates), creates.least, creates.most
             )),
-        Figure::new(&format!("list of 5,000 against {name}"), list, "x", Better::Less)
+        Figure::new(&format!("list of 5,000 against {name}"), list.median, "x", Better::Less)
             .budget(1.0, 1.0)
             .how(&format!(
-                "ListObjects, selected by namespace, as messages: {:.1} ms; {name}: {:.1} ms",
-                ours.list * 1000.0,
-                theirs.list * 1000.0
+                "ListObjects, selected by namespace, as messages: {:.1} ms; {name}: {:.1} ms; median of {ROUNDS} rounds in turn, \
+                 {:.2} to {:.2}",
+                median(&ours.list) * 1000.0,
+                median(&theirs.list) * 1000.0,
+                list.least,
+                list.most
             )),
     ]
 }
 
-fn run(host: &Host, store: &str) -> anyhow::Result<Speed> {
+fn run(host: &Host, store: &str, round: u32, speed: &mut Speed) -> anyhow::Result<()> {
     let (clients, each) = (CLIENTS.to_string(), EACH.to_string());
-    let ended = host.run_for(&["store-bench", store, &clients, &each], PATIENCE)?;
+    let namespace = format!("bench-{round}");
+    let command = ["store-bench", store, &clients, &each, &namespace];
+    let ended = host.run_for(&command, PATIENCE)?;
     ensure!(ended.code == Some(0), "{store}: {ended}");
     let figures = ended.stdout.trim().split_once(' ');
     let (creates, list) = figures.with_context(|| format!("{store}: {ended}"))?;
-    Ok(Speed {
-        creates: creates.parse()?,
-        list: list.parse()?,
-    })
+    speed.creates.push(creates.parse()?);
+    speed.list.push(list.parse()?);
+    Ok(())
 }

@@ -24,6 +24,7 @@ use crate::idempotency::check_key;
 use crate::object;
 use crate::object_source;
 use crate::traces::{self, Call, Moment};
+use crate::uid::new_uid;
 use crate::{clock, events, orders, paths, vsock};
 
 /// How often a write is judged anew because its VMI was changed meanwhile.
@@ -308,7 +309,7 @@ fn check_form(object: &VirtualMachineInstance) -> Result<(), ApiError> {
 fn clear_server_fields(object: &mut VirtualMachineInstance) {
     let metadata = object.metadata.get_or_insert_default();
     if generated_name::is_to_be_made(metadata) {
-        let suffix = name_suffix(&[&uuid::Uuid::new_v4().to_string()]);
+        let suffix = name_suffix(&[&new_uid()]);
         metadata.name = agent_domain::generated_name(&metadata.generate_name, &suffix);
     }
     if metadata.namespace.is_empty() {

@@ -24,6 +24,7 @@ use crate::error::{WriteError, store};
 use crate::generated_name::Attempts;
 use crate::object::FINALIZER;
 use crate::object_source::{self, OWN_ANNOTATIONS};
+use crate::uid::new_uid;
 
 /// What a write comes to.
 pub(super) struct Decision {
@@ -254,7 +255,7 @@ impl Objects {
     /// An object with what the server gives it.
     pub(super) fn new_object(&self, kind: &ObjectKind, object: Object) -> Result<Object, ApiError> {
         let name = object.metadata.name.clone();
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = new_uid();
         let given = Given {
             uid: &uid,
             now: &clock::rfc3339(clock::now()),

@@ -23,7 +23,6 @@ const CERTIFICATES: &str = "/run/kube-apiserver/apiserver.crt";
 const TOKEN: &str = "Bearer bench";
 const READY: &str = "/readyz";
 const NAMESPACES: &str = "/api/v1/namespaces";
-const CONFIG_MAPS: &str = "/api/v1/namespaces/bench/configmaps";
 
 /// It takes seconds to become ready, and does not report when it is.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -61,8 +60,10 @@ impl ApiServer {
     }
 
     /// Makes the namespace of the objects, unless it is there.
-    pub(crate) async fn make_namespace(&mut self) -> anyhow::Result<()> {
-        let object = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench"}}"#;
+    pub(crate) async fn make_namespace(&mut self, name: &str) -> anyhow::Result<()> {
+        let object = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\"}}}}"
+        );
         let (status, answer) = self.send(Method::POST, NAMESPACES, object.into()).await?;
         let is_there = matches!(status, StatusCode::CREATED | StatusCode::CONFLICT);
         ensure!(is_there, "{status}: {}", String::from_utf8_lossy(&answer));
@@ -70,16 +71,18 @@ impl ApiServer {
     }
 
     /// Creates an object, which is on disk when the server answers.
-    pub(crate) async fn create(&mut self, object: Vec<u8>) -> anyhow::Result<()> {
-        let (status, answer) = self.send(Method::POST, CONFIG_MAPS, object.into()).await?;
+    pub(crate) async fn create(&mut self, namespace: &str, object: Vec<u8>) -> anyhow::Result<()> {
+        let path = config_maps(namespace);
+        let (status, answer) = self.send(Method::POST, &path, object.into()).await?;
         let is_created = status == StatusCode::CREATED;
         ensure!(is_created, "{status}: {}", String::from_utf8_lossy(&answer));
         Ok(())
     }
 
     /// A `ConfigMapList` of all objects, as JSON.
-    pub(crate) async fn list(&mut self) -> anyhow::Result<Bytes> {
-        let (status, answer) = self.send(Method::GET, CONFIG_MAPS, Bytes::new()).await?;
+    pub(crate) async fn list(&mut self, namespace: &str) -> anyhow::Result<Bytes> {
+        let path = config_maps(namespace);
+        let (status, answer) = self.send(Method::GET, &path, Bytes::new()).await?;
         let is_listed = status == StatusCode::OK;
         ensure!(is_listed, "{status}: {}", String::from_utf8_lossy(&answer));
         Ok(answer)
@@ -104,6 +107,10 @@ impl ApiServer {
         let status = answer.status();
         Ok((status, answer.into_body().collect().await?.to_bytes()))
     }
+}
+
+fn config_maps(namespace: &str) -> String {
+    format!("{NAMESPACES}/{namespace}/configmaps")
 }
 
 /// Trusts who signed the server's certificate, and nobody else.

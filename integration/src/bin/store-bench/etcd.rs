@@ -7,10 +7,8 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
 const ADDRESS: &str = "http://127.0.0.1:2379";
-/// Keys of the objects, as an API server makes them, below a directory that none uses.
-const PREFIX: &str = "/bench/configmaps/bench/";
-/// The key after all that begin with the prefix: its last byte is one more.
-const AFTER_PREFIX: &str = "/bench/configmaps/bench0";
+/// Keys of the objects, as an API server makes them, below a directory that none uses: a namespace and a name follow.
+const PREFIX: &str = "/bench/configmaps/";
 
 /// `etcdserverpb.PutRequest`, as far as it is needed.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -60,19 +58,25 @@ impl Etcd {
     }
 
     /// Stores a value, which is on disk when etcd answers.
-    pub(crate) async fn put(&mut self, name: &str, value: Vec<u8>) -> anyhow::Result<()> {
-        let key = format!("{PREFIX}{name}").into_bytes();
+    pub(crate) async fn put(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        value: Vec<u8>,
+    ) -> anyhow::Result<()> {
+        let key = format!("{PREFIX}{namespace}/{name}").into_bytes();
         let _: PutResponse = self
             .unary("/etcdserverpb.KV/Put", PutRequest { key, value })
             .await?;
         Ok(())
     }
 
-    /// The values of all objects.
-    pub(crate) async fn list(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
+    /// The values of all objects of a namespace.
+    pub(crate) async fn list(&mut self, namespace: &str) -> anyhow::Result<Vec<Vec<u8>>> {
         let request = RangeRequest {
-            key: PREFIX.into(),
-            range_end: AFTER_PREFIX.into(),
+            key: format!("{PREFIX}{namespace}/").into(),
+            // The byte after a slash.
+            range_end: format!("{PREFIX}{namespace}0").into(),
         };
         let listed: RangeResponse = self.unary("/etcdserverpb.KV/Range", request).await?;
         Ok(listed.kvs.into_iter().map(|pair| pair.value).collect())

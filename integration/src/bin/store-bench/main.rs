@@ -1,5 +1,5 @@
 //! Measures what creating objects and listing them takes, with the same objects and clients beside an agent, an etcd and a
-//! kube-apiserver: `store-bench kvmlet|etcd|kube-apiserver CLIENTS EACH`. Prints the objects created in a second, and the
+//! kube-apiserver: `store-bench kvmlet|etcd|kube-apiserver CLIENTS EACH NAMESPACE`. Prints the objects created in a second, and the
 //! seconds that a list of all takes.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,12 @@ const SOCKET: &str = "unix:///run/kvmlet/kvmlet.sock";
 /// A list of thousands of objects is one message.
 const MAX_LIST_BYTES: usize = 256 << 20;
 
-/// A connection to what is measured.
+/// A connection to what is measured. All objects are in one namespace.
+struct Connection {
+    store: Store,
+    namespace: String,
+}
+
 enum Store {
     Kvmlet(ObjectServiceClient<Channel>),
     Etcd(Etcd),
@@ -52,6 +57,66 @@ impl Listed {
     }
 }
 
+impl Connection {
+    async fn new(name: &str, namespace: &str) -> anyhow::Result<Self> {
+        Ok(Self {
+            store: Store::connect(name).await?,
+            namespace: namespace.to_owned(),
+        })
+    }
+
+    async fn prepare(&mut self) -> anyhow::Result<()> {
+        match &mut self.store {
+            Store::ApiServer(server) => {
+                server.wait_until_ready().await?;
+                server.make_namespace(&self.namespace).await
+            }
+            Store::Kvmlet(_) | Store::Etcd(_) => Ok(()),
+        }
+    }
+
+    /// Creates one object and waits until it is on disk, which all do before they answer.
+    async fn create(&mut self, name: &str) -> anyhow::Result<()> {
+        let namespace = self.namespace.as_str();
+        let object = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"{namespace}\"}},\
+             \"data\":{{\"key\":\"value\"}}}}"
+        );
+        let object = object.into_bytes();
+        match &mut self.store {
+            Store::Kvmlet(client) => {
+                let request = CreateObjectRequest {
+                    object,
+                    ..CreateObjectRequest::default()
+                };
+                client.create_object(request).await?;
+                Ok(())
+            }
+            Store::Etcd(etcd) => etcd.put(namespace, name, object).await,
+            Store::ApiServer(server) => server.create(namespace, object).await,
+        }
+    }
+
+    async fn list(&mut self) -> anyhow::Result<Listed> {
+        let namespace = self.namespace.as_str();
+        match &mut self.store {
+            Store::Kvmlet(client) => {
+                let request = ListObjectsRequest {
+                    kind: String::from("ConfigMap"),
+                    namespace: namespace.to_owned(),
+                    // As etcd keeps what a kube-apiserver wrote.
+                    encoding: Encoding::Protobuf.into(),
+                    ..ListObjectsRequest::default()
+                };
+                let listed = client.list_objects(request).await?.into_inner();
+                Ok(Listed::Objects(listed.items))
+            }
+            Store::Etcd(etcd) => Ok(Listed::Values(etcd.list(namespace).await?)),
+            Store::ApiServer(server) => Ok(Listed::ListInJson(server.list(namespace).await?)),
+        }
+    }
+}
+
 impl Store {
     async fn connect(name: &str) -> anyhow::Result<Self> {
         match name {
@@ -66,68 +131,19 @@ impl Store {
             other => anyhow::bail!("{other:?} is not kvmlet, etcd or kube-apiserver"),
         }
     }
-
-    async fn prepare(&mut self) -> anyhow::Result<()> {
-        match self {
-            Self::ApiServer(server) => {
-                server.wait_until_ready().await?;
-                server.make_namespace().await
-            }
-            Self::Kvmlet(_) | Self::Etcd(_) => Ok(()),
-        }
-    }
-
-    /// Creates one object and waits until it is on disk, which all do before they answer.
-    async fn create(&mut self, name: &str) -> anyhow::Result<()> {
-        let object = format!(
-            "{{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"bench\"}},\
-             \"data\":{{\"key\":\"value\"}}}}"
-        );
-        let object = object.into_bytes();
-        match self {
-            Self::Kvmlet(client) => {
-                let request = CreateObjectRequest {
-                    object,
-                    ..CreateObjectRequest::default()
-                };
-                client.create_object(request).await?;
-                Ok(())
-            }
-            Self::Etcd(etcd) => etcd.put(name, object).await,
-            Self::ApiServer(server) => server.create(object).await,
-        }
-    }
-
-    async fn list(&mut self) -> anyhow::Result<Listed> {
-        match self {
-            Self::Kvmlet(client) => {
-                let request = ListObjectsRequest {
-                    kind: String::from("ConfigMap"),
-                    namespace: String::from("bench"),
-                    // As etcd keeps what a kube-apiserver wrote.
-                    encoding: Encoding::Protobuf.into(),
-                    ..ListObjectsRequest::default()
-                };
-                let listed = client.list_objects(request).await?.into_inner();
-                Ok(Listed::Objects(listed.items))
-            }
-            Self::Etcd(etcd) => Ok(Listed::Values(etcd.list().await?)),
-            Self::ApiServer(server) => Ok(Listed::ListInJson(server.list().await?)),
-        }
-    }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [store, clients, each] = arguments.as_slice() else {
-        anyhow::bail!("usage: store-bench kvmlet|etcd|kube-apiserver CLIENTS EACH");
+    let [store, clients, each, namespace] = arguments.as_slice() else {
+        anyhow::bail!("usage: store-bench kvmlet|etcd|kube-apiserver CLIENTS EACH NAMESPACE");
     };
     let (clients, each): (usize, usize) = (clients.parse()?, each.parse()?);
-    Store::connect(store).await?.prepare().await?;
+    Connection::new(store, namespace).await?.prepare().await?;
     let mut connections = Vec::new();
     for _ in 0..clients {
-        connections.push(Store::connect(store).await?);
+        connections.push(Connection::new(store, namespace).await?);
     }
     let begun = Instant::now();
     let mut running = JoinSet::new();
@@ -145,7 +161,7 @@ async fn main() -> anyhow::Result<()> {
     let count = clients * each;
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     let rate = count as f64 / begun.elapsed().as_secs_f64();
-    let mut connection = Store::connect(store).await?;
+    let mut connection = Connection::new(store, namespace).await?;
     let begun = Instant::now();
     let listed = connection.list().await?;
     let seconds = begun.elapsed().as_secs_f64();

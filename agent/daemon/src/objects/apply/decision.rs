@@ -12,6 +12,7 @@ use proto_node::vmi::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
 use crate::object::{self, FINALIZER};
 use crate::object_source::OWN_ANNOTATIONS;
+use crate::uid::new_uid;
 use crate::{clock, paths};
 
 /// What an apply comes to.
@@ -44,7 +45,7 @@ pub(super) fn create(
         ..Default::default()
     });
     let metadata = object.metadata.get_or_insert_default();
-    metadata.uid = uuid::Uuid::new_v4().to_string();
+    metadata.uid = new_uid();
     metadata.generation = 1;
     metadata.creation_timestamp = clock::rfc3339(now);
     if !metadata
