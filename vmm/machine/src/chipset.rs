@@ -181,3 +181,6 @@ fn lock<T>(device: &Mutex<T>) -> MutexGuard<'_, T> {
     // Registers are whole after each access.
     device.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

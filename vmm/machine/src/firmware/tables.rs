@@ -131,6 +131,23 @@ mod tests {
         assert_eq!(timer, 0xb008u32.to_le_bytes());
     }
 
+    /// A guest that was saved under an earlier release has files of these lengths.
+    #[test]
+    fn files_are_those_of_earlier_releases_byte_for_byte() {
+        let sums = [false, true].map(|isa_pvpanic| {
+            let source = TableSource {
+                isa_pvpanic,
+                ..source()
+            };
+            let files = source.files().unwrap();
+            [files.root, files.tables, files.script]
+                .map(|file| (file.len(), crc32fast::hash(&file)))
+        });
+        let root = (36, 0x508a_6ef8);
+        assert_eq!(sums[0], [root, (1348, 0xfb94_70c1), (2816, 0x3896_c96a)]);
+        assert_eq!(sums[1], [root, (1348, 0x1196_1fe4), (2816, 0xc448_72bc)]);
+    }
+
     #[test]
     fn the_id_is_pointed_to_before_its_table_is_summed() {
         let files = source().files().unwrap();
