@@ -1,6 +1,7 @@
 //! Networks and the interfaces that join them.
 
 mod dhcp;
+mod mac;
 mod pod;
 mod ports;
 mod walls;
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto_machine::MAX_ACPI_INDEX;
 use proto_node::vmi::{Interface as WireInterface, Network, VirtualMachineInstanceSpec};
 
+use self::mac::JudgedMacs;
 use self::pod::PodNetworks;
 pub(super) use self::pod::{lacks_default, wants_default};
 pub use self::walls::NETWORK_WALLS_ANNOTATION;
@@ -18,7 +20,7 @@ use super::disks::list_of;
 use super::pci;
 use super::review::Review;
 use crate::error::{Bound, FieldError, Rule};
-use crate::name::{MacAddress, Name, NetworkName};
+use crate::name::{Name, NetworkName};
 use crate::pod::Attachment;
 use crate::vmi::Interface;
 
@@ -64,7 +66,7 @@ pub(super) fn judge(spec: &VirtualMachineInstanceSpec, review: &mut Review<'_>) 
         without_pod: untyped.map(|it| it.name.as_str()).collect(),
         networks,
         names: BTreeSet::new(),
-        macs: BTreeMap::new(),
+        macs: JudgedMacs::default(),
         acpi_indexes: BTreeMap::new(),
     };
     let mut interfaces = Vec::new();
@@ -82,9 +84,8 @@ struct JudgedInterfaces<'a> {
     /// Names of networks without a type that has a place here.
     without_pod: BTreeSet<&'a str>,
     names: BTreeSet<String>,
-    /// Addresses, each with the path of its interface.
-    macs: BTreeMap<MacAddress, String>,
-    /// Numbers by which firmware names interfaces, as above.
+    macs: JudgedMacs,
+    /// Numbers by which firmware names interfaces, each with the path of its interface.
     acpi_indexes: BTreeMap<u16, String>,
 }
 
@@ -100,8 +101,8 @@ impl JudgedInterfaces<'_> {
         check_binding(path, interface, review);
         check_state(path, interface, self.networks.get(&interface.name), review);
         check_model(path, interface, review);
-        pod::check_mac(path, interface, review);
-        let mac = self.mac(path, interface, review);
+        let is_of_pod = matches!(self.networks.get(&interface.name), Some(Joined::Pod(_)));
+        let mac = self.macs.judge(path, interface, is_of_pod, review);
         let acpi_index = self.acpi_index(path, interface, review);
         let Some(joined) = self.networks.get(&interface.name) else {
             if !interface.name.is_empty() {
@@ -124,27 +125,6 @@ impl JudgedInterfaces<'_> {
             tag: interface.tag.clone(),
             acpi_index,
         })
-    }
-
-    /// The address of an interface, which no other has.
-    fn mac(
-        &mut self,
-        path: &str,
-        interface: &WireInterface,
-        review: &mut Review<'_>,
-    ) -> Option<MacAddress> {
-        let mac = mac(path, interface, review)?;
-        if let Some(other) = self.macs.insert(mac, path.to_owned()) {
-            let error = FieldError::new(
-                format!("{path}.macAddress"),
-                Rule::Duplicate,
-                format!("{other} has it too"),
-            )
-            .value(&interface.mac_address)
-            .beyond(Bound::Release);
-            review.push(error);
-        }
-        Some(mac)
     }
 
     /// The number by which firmware names an interface, which no other has. KubeVirt's API demands the same, and its
@@ -429,45 +409,10 @@ fn check_model(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
     }
 }
 
-/// The MAC address. Defaults have filled it in, but for an interface that is refused for its name. `None`: it is refused.
-fn mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) -> Option<MacAddress> {
-    if interface.mac_address.is_empty() {
-        return None;
-    }
-    let field = format!("{path}.macAddress");
-    match interface.mac_address.parse::<MacAddress>() {
-        // The tap takes the guest's address with this first byte (`agent/host/src/taps.rs`): both would have one address,
-        // and the bridge would keep for itself what is sent to the guest. libvirt refuses it, too.
-        Ok(mac) if mac.octets().first() == Some(&0xfe) => {
-            review.unable(
-                &field,
-                &interface.mac_address,
-                "begins as the node's own end of the link does: choose one that does not begin with fe",
-            );
-            None
-        }
-        Ok(mac) if mac.is_usable() => Some(mac),
-        Ok(_) => {
-            review.unable(
-                &field,
-                &interface.mac_address,
-                "must be a unicast address that is not all zero",
-            );
-            None
-        }
-        Err(()) => {
-            let text = &interface.mac_address;
-            let message = format!("interface {path}.name has malformed MAC address ({text}).");
-            let error = FieldError::new(field, Rule::Invalid, message).value(text);
-            review.push(error.fix("six octets, such as 02:00:00:12:34:56"));
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::name::MacAddress;
 
     fn queues(interfaces: u8, vcpus: u32) -> Vec<u32> {
         let interface = |index| Interface {

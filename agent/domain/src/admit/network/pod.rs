@@ -12,9 +12,6 @@ use super::{dhcp, ports};
 use crate::error::{Bound, FieldError, Rule};
 use crate::pod::{GuestNetwork, PodBinding, PodInterface};
 
-/// KubeVirt's bridge in the pod has it.
-const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
-
 /// The guest's own networks.
 #[derive(Clone, Copy, Default)]
 pub(super) struct PodNetworks {
@@ -222,7 +219,6 @@ pub(super) fn interface(
     let binding = if interface.masquerade.is_some() {
         PodBinding::Masquerade
     } else {
-        check_bridged_mac(path, interface, review);
         PodBinding::Bridge
     };
     PodInterface {
@@ -231,29 +227,6 @@ pub(super) fn interface(
         v6: networks.v6,
         ports: ports::open(path, interface, binding, review),
         dhcp: dhcp::options(path, interface.dhcp_options.as_ref(), review),
-    }
-}
-
-/// The address that KubeVirt's own bridge has, on an interface with masquerade.
-pub(super) fn check_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    let mac = interface.mac_address.parse::<crate::name::MacAddress>();
-    let is_reserved = mac.is_ok_and(|mac| mac.octets() == RESERVED_MAC);
-    if interface.masquerade.is_some() && is_reserved {
-        review.invalid(
-            &format!("{path}.macAddress"),
-            &interface.mac_address,
-            "The requested MAC address is reserved for the in-pod bridge. Please choose another one.",
-        );
-    }
-}
-
-/// A guest that is bridged is a neighbour of the links that the pod network makes: theirs are no addresses for it.
-fn check_bridged_mac(path: &str, interface: &WireInterface, review: &mut Review<'_>) {
-    let mac = interface.mac_address.parse::<crate::name::MacAddress>();
-    if mac.is_ok_and(|mac| matches!(mac.octets(), [0x0a, 0x58, ..])) {
-        let message = "is one of those that links of the pod network have: choose one that does not begin with 0a:58";
-        let field = format!("{path}.macAddress");
-        review.unable(&field, &interface.mac_address, message);
     }
 }
 
