@@ -11,7 +11,7 @@ use vmm_devices::Payload;
 use vmm_devices::virtio::balloon::BalloonConfig;
 use vmm_devices::virtio::console::{ConsolePorts, ConsoleSize, ConsoleSpec};
 use vmm_devices::virtio::vsock::{VsockConfig, VsockControl};
-use vmm_machine::{LifeConfig, Section, WatchdogAction, fuzzing};
+use vmm_machine::{FixedDevices, LifeConfig, Section, WatchdogAction, fuzzing};
 
 use super::net::{self, Network};
 use super::*;
@@ -125,8 +125,8 @@ impl Everything {
     fn machine(self, restore: Option<Restore>) -> (Machine, Network) {
         let plan = Plan {
             devices: self.devices,
+            fixed: FixedDevices::ALL,
             life: LifeConfig {
-                isa_pvpanic: true,
                 vm_gen_id: Some([7; 16]),
                 ..LifeConfig::default()
             },

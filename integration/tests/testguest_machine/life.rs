@@ -1,14 +1,20 @@
 //! What ends a guest, and what its watchdog and panic devices lead to.
 
 use super::*;
-use vmm_machine::{LastReset, LifeConfig, PanicPolicy, ResetSource, WatchdogAction};
+use vmm_machine::{FixedDevices, LastReset, LifeConfig, PanicPolicy, ResetSource, WatchdogAction};
 
 /// A machine with `devices` on bus 0 whose guest may start again.
 fn boot(command_line: &str, devices: Vec<DeviceConfig>, life: LifeConfig) -> Machine {
-    let plan = Plan {
+    boot_plan(Plan {
         life,
-        reboot_policy: RebootPolicy::Restart,
         ..plan(command_line, devices)
+    })
+}
+
+fn boot_plan(plan: Plan<'_>) -> Machine {
+    let plan = Plan {
+        reboot_policy: RebootPolicy::Restart,
+        ..plan
     };
     let machine = Machine::build(plan, Arc::default(), None);
     machine.handle.request(1, Request::Boot);
@@ -128,13 +134,12 @@ fn a_watchdog_moves_with_its_guest_and_runs_out_there() {
 #[test]
 fn a_panic_ends_the_guest_whichever_device_reports_it() {
     skip_if!(without_machine());
-    let life = LifeConfig {
-        isa_pvpanic: true,
-        ..LifeConfig::default()
-    };
     for place in ["port", "pci"] {
         let command_line = format!("tests=none then=pvpanic-{place}");
-        let machine = boot(&command_line, vec![DeviceConfig::Pvpanic], life);
+        let machine = boot_plan(Plan {
+            fixed: FixedDevices::ALL,
+            ..plan(&command_line, vec![DeviceConfig::Pvpanic])
+        });
         let (status, results) = machine.ended();
         assert_eq!(end_of(&status), EndReason::Panicked, "{results:#?}");
         assert_eq!(results.one("pvpanic"), "ok supported=0x7");

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use integration::testguest::{self, Results};
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_machine::{
-    BootSource, BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugIoPorts,
-    DeviceConfig, GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle,
+    BootSource, BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugIoPorts, DeviceConfig,
+    FixedDevices, GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle,
     MachineState, MachineThread, MemoryConfig, Observer, PciAddress, Placement, RebootPolicy,
     Request, RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
 };
@@ -71,6 +71,7 @@ pub(super) struct Plan<'a> {
     pub(super) io_threads: BTreeMap<PciAddress, String>,
     pub(super) reboot_policy: RebootPolicy,
     pub(super) life: LifeConfig,
+    pub(super) fixed: FixedDevices,
 }
 
 /// A guest that ends when it resets itself, with all devices on bus 0.
@@ -82,6 +83,7 @@ pub(super) fn plan(command_line: &str, devices: Vec<DeviceConfig>) -> Plan<'_> {
         io_threads: BTreeMap::new(),
         reboot_policy: RebootPolicy::End,
         life: LifeConfig::default(),
+        fixed: FixedDevices::default(),
     }
 }
 
@@ -208,6 +210,7 @@ impl Machine {
             io_threads,
             reboot_policy,
             life,
+            fixed,
         } = plan;
         let interrupt = Arc::new(EventFd::new(0).expect("an eventfd"));
         let output: Arc<dyn ConsoleOutput> = Arc::clone(console) as _;
@@ -245,6 +248,7 @@ impl Machine {
             },
             smbios: None,
             life,
+            fixed,
         }
     }
 

@@ -14,14 +14,13 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use vmm_devices::pvpanic::PvpanicPort;
 use vmm_kvm::{BareVm, GuestCpu, InterruptRouter, KvmHost, StartState, Vcpu};
 use vmm_memory::{GuestRam, Layout};
 use vmm_sys::threads::Threads;
 
 use crate::acpi::{COM1_GSI, DescribedPci};
 use crate::built::BuiltMachine;
-use crate::chipset::Chipset;
+use crate::chipset::{Chipset, ChipsetPlan};
 use crate::coalesced_pio::CoalescedPio;
 use crate::config::MachineConfig;
 use crate::device_thread::DeviceThreads;
@@ -234,17 +233,20 @@ impl WithMemory {
         InterruptRouter::new(Arc::clone(&parts.vm))
             .connect(&parts.config.serial.interrupt, COM1_GSI)?;
         let bus = Arc::new(parts.bus(functions, platform.as_deref(), snapshot, events)?);
-        let mut chipset = Chipset::new(
-            &parts.config.serial,
-            ConfigPorts::new(Arc::clone(&bus), events.clone())
-                .declining_searches(parts.config.boot.maps_pci()),
+        let chipset = Chipset::new(
+            ChipsetPlan {
+                com1: Arc::clone(&parts.config.serial.port),
+                config_ports: ConfigPorts::new(Arc::clone(&bus), events.clone())
+                    .declining_searches(parts.config.boot.maps_pci()),
+                clock: Clock::new(parts.config.clock.rtc_offset_seconds),
+                fixed: parts.config.fixed,
+                debug: parts.config.debug,
+                first_timestamp: board.first_timestamp(),
+                events,
+            },
             PowerManagement::new(Arc::clone(&parts.vm), events.clone()),
-            Clock::new(parts.config.clock.rtc_offset_seconds),
             platform.clone(),
         );
-        if parts.config.life.isa_pvpanic {
-            chipset.add_pvpanic(PvpanicPort::new(events.life_sink()));
-        }
         if let StartFrom::Snapshot(snapshot) = &mut start_from {
             chipset.load(snapshot)?;
         }
@@ -257,8 +259,7 @@ impl WithMemory {
                     source,
                 }
             })?;
-        let ports = chipset.ports(parts.config.debug, events, board);
-        let buses = Arc::new(chipset.buses(Arc::clone(&bus), ports));
+        let buses = Arc::new(chipset.buses(Arc::clone(&bus)));
         board.timeline().note(Phase::DevicesMade);
         Ok(WithDevices {
             parts,

@@ -79,10 +79,7 @@ impl BuiltMachine {
     /// Brings a machine that holds still back to power-on, the kernel loaded anew.
     pub(crate) fn reset(&self) -> Result<(), BuildError> {
         self.devices.bus.reset()?;
-        self.devices.chipset.reset();
-        if let Some(platform) = &self.devices.platform {
-            platform.reset()?;
-        }
+        self.devices.chipset.reset()?;
         self.parts.vm.reset_to(&self.parts.chips)?;
         memory::clear(&self.parts.config.memory, self.ram(), &self.board)?;
         let start = self.parts.load()?;

@@ -16,6 +16,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use crate::boot::KernelConfig;
 use crate::firmware::config::FirmwareConfig;
+use crate::fixed_devices::FixedDevices;
 use crate::generation_id::GenerationId;
 use crate::memory::MemoryConfig;
 use crate::nics::NicConfig;
@@ -51,8 +52,6 @@ pub enum PanicPolicy {
 pub struct LifeConfig {
     /// What follows a panic, however the guest reports it.
     pub on_panic: PanicPolicy,
-    /// A panic device at I/O port 0x505.
-    pub isa_pvpanic: bool,
     /// The generation id; `None`: the guest has none.
     pub vm_gen_id: Option<GenerationId>,
 }
@@ -175,12 +174,14 @@ pub struct MachineConfig {
     /// Functions that are served by a thread of their own, and its name: at most 12 bytes, the same
     /// for functions that share it. All others are served by one thread.
     pub io_threads: BTreeMap<PciAddress, String>,
+    /// Devices at fixed ports.
+    pub fixed: FixedDevices,
     /// Debug ports.
     pub debug: DebugIoPorts,
     /// NUMA nodes. Empty: ACPI lists none.
     pub numa_nodes: Vec<NumaNode>,
     /// What SMBIOS tells; `None`: there is none.
     pub smbios: Option<SmbiosConfig>,
-    /// Panic device and policy.
+    /// Policy of panics, and generation id.
     pub life: LifeConfig,
 }

@@ -27,7 +27,7 @@ pub(crate) fn write(
         topology,
         nodes: &config.numa_nodes,
         vm_gen_id: config.life.vm_gen_id.map(|_| generation::ADDRESS),
-        isa_pvpanic: config.life.isa_pvpanic,
+        fixed: config.fixed,
     });
     let rsdp = acpi::write_tables(ram, &tables)?;
     if let Some(id) = config.life.vm_gen_id {

@@ -5,24 +5,24 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use vmm_devices::pvpanic::PvpanicPort;
 use vmm_devices::serial::SerialPort;
 use vmm_devices::{GuestRam, PciFunction};
 use vmm_kvm::{CpuConfig, CpuError, CpuTopology, GuestCpu, KvmError, KvmHost, TopologyError, Vm};
 use vmm_memory::{Layout, RamError, create_ram};
 
-use crate::acpi;
+use crate::acpi::{PM_BASE, PM_PORTS};
 use crate::boot::{self, BootError, Firmware, KernelConfig};
+use crate::chipset::{self, ChipsetPlan};
+use crate::config::DebugIoPorts;
 use crate::events::GuestEvents;
+use crate::fixed_devices::FixedDevices;
 use crate::gate::Gate;
-use crate::io_ports::Buses;
-use crate::legacy::{
-    Clock, KEYBOARD_COMMAND_PORT, KeyboardReset, LegacyState, PowerManagement, RTC_PORT,
-};
+use crate::legacy::{Clock, PowerManagement};
 use crate::pci::address::PciAddress;
 use crate::pci::{ConfigPorts, PciBus, PlacedFunction};
+use crate::port_device::{PlacedDevice, SavedChipset};
+use crate::io_ports::Buses;
 use crate::request::Message;
-use crate::shared_device::SharedDevice;
 use crate::snapshot::Snapshot;
 
 /// Why there is no line to interrupt a guest by.
@@ -98,26 +98,9 @@ impl Exits {
         let functions = functions.into_iter().map(placed).collect();
         let bus = Arc::new(PciBus::new(Box::new(|_, _| None), layout, functions));
         bus.place()?;
-        let config_ports = ConfigPorts::new(Arc::clone(&bus), events.clone());
-        let keyboard = KeyboardReset::new(events.clone());
-        let panic = PvpanicPort::new(events.life_sink());
-        let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
-            (acpi::COM1_PORT, acpi::COM1_PORTS, shared(serial)),
-            (
-                crate::pci::config_io_ports::CONFIG_PORT,
-                crate::pci::config_io_ports::CONFIG_PORTS,
-                shared(config_ports),
-            ),
-            (KEYBOARD_COMMAND_PORT, 1, shared(keyboard)),
-            (RTC_PORT, 2, shared(Clock::new(0))),
-            (acpi::PVPANIC_PORT, 1, shared(panic)),
-        ];
-        if let Some(Line { vm, .. }) = line {
-            let power = PowerManagement::new(vm, events);
-            ports.push((acpi::PM_BASE, acpi::PM_PORTS, shared(power)));
-        }
+        let devices = port_devices(&bus, serial, line.as_ref(), &events);
         Ok(Self {
-            buses: Buses::new(Arc::clone(&bus), ports),
+            buses: Buses::new(Arc::clone(&bus), &devices),
             bus,
             messages,
         })
@@ -166,8 +149,27 @@ impl Exits {
     }
 }
 
-fn shared(device: impl vmm_devices::BusDevice + 'static) -> SharedDevice {
-    Arc::new(Mutex::new(device))
+/// All devices at ports that a machine without firmware may have, but debug ports; power management only with a `line`.
+fn port_devices(
+    bus: &Arc<PciBus>,
+    serial: SerialPort,
+    line: Option<&Line>,
+    events: &GuestEvents,
+) -> Vec<PlacedDevice> {
+    let mut devices = chipset::devices(ChipsetPlan {
+        com1: Arc::new(Mutex::new(serial)),
+        config_ports: ConfigPorts::new(Arc::clone(bus), events.clone()),
+        clock: Clock::new(0),
+        fixed: FixedDevices::ALL,
+        debug: DebugIoPorts::default(),
+        first_timestamp: Arc::default(),
+        events,
+    });
+    if let Some(line) = line {
+        let power = PowerManagement::new(Arc::clone(&line.vm), events.clone());
+        devices.push(PlacedDevice::new(PM_BASE, PM_PORTS, power));
+    }
+    devices
 }
 
 /// Loads a kernel as it is booted.
@@ -182,9 +184,15 @@ pub fn load_kernel(
     boot::load(ram, layout, config, Firmware { rsdp: 0xe_0000 }).map(drop)
 }
 
-/// Takes everything out of a snapshot that a machine with one vCPU would; with a `line`, its VM goes on
+/// Takes everything out of a snapshot that a machine with one vCPU and `serial` would; with a `line`, its VM goes on
 /// where the snapshot's was, if it can.
-pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option<&Line>) {
+pub fn take_apart(
+    mut snapshot: Snapshot,
+    layout: Layout,
+    functions: &[PciAddress],
+    serial: SerialPort,
+    line: Option<&Line>,
+) {
     // Each part is taken for itself: what is wrong with one says nothing about the others.
     if let (Ok(state), Some(line)) = (snapshot.take_vm(), line) {
         drop(line.vm.restore(&state));
@@ -193,8 +201,13 @@ pub fn take_apart(mut snapshot: Snapshot, functions: &[PciAddress], line: Option
         drop(snapshot.take_cpus(&line.cpu));
     }
     drop(snapshot.take_vcpu(0));
-    drop(snapshot.take_com1());
-    drop(snapshot.take_legacy::<LegacyState>());
+    let events = GuestEvents::new(channel().0, Arc::new(Gate::new(0)));
+    let bus = Arc::new(PciBus::new(Box::new(|_, _| None), layout, Vec::new()));
+    let legacy = snapshot.take_legacy().unwrap_or_default();
+    let mut saved = SavedChipset::new(&mut snapshot, legacy);
+    for placed in port_devices(&bus, serial, line, &events) {
+        drop(placed.lock().load(&mut saved));
+    }
     drop(snapshot.take_generation());
     for address in functions {
         drop(snapshot.take_function(*address));

@@ -7,7 +7,7 @@ use crate::acpi::PM_PORTS;
 use crate::firmware::Platform;
 use crate::firmware::decode::Decode;
 use crate::pci::{PciBus, ecam_read, ecam_write};
-use crate::shared_device::SharedDevice;
+use crate::port_device::{PlacedDevice, SharedDevice};
 
 struct IoPortRange {
     first: u16,
@@ -32,15 +32,16 @@ struct FirmwareDecoding {
 }
 
 impl Buses {
-    pub(crate) fn new(pci: Arc<PciBus>, io_ports: Vec<(u16, u16, SharedDevice)>) -> Self {
-        let mut io_ports: Vec<_> = io_ports
-            .into_iter()
-            .map(|(first, count, device)| IoPortRange {
+    pub(crate) fn new(pci: Arc<PciBus>, devices: &[PlacedDevice]) -> Self {
+        let fixed = devices.iter().filter_map(|placed| {
+            let (first, count) = placed.ports?;
+            Some(IoPortRange {
                 first,
                 count,
-                device,
+                device: Arc::clone(&placed.device),
             })
-            .collect();
+        });
+        let mut io_ports: Vec<_> = fixed.collect();
         io_ports.sort_by_key(|range| range.first);
         Self {
             io_ports,
@@ -50,18 +51,17 @@ impl Buses {
         }
     }
 
-    /// Those of a machine whose firmware says where `power`, which is not among `io_ports`, and the rest of
-    /// `platform` are.
+    /// Those of a machine whose firmware says where `power` and the rest of `platform` are.
     pub(crate) fn with_firmware(
         pci: Arc<PciBus>,
-        io_ports: Vec<(u16, u16, SharedDevice)>,
+        devices: &[PlacedDevice],
         platform: Arc<Platform>,
         power: SharedDevice,
     ) -> Self {
         Self {
             decode: Arc::clone(platform.decode()),
             firmware: Some(FirmwareDecoding { platform, power }),
-            ..Self::new(pci, io_ports)
+            ..Self::new(pci, devices)
         }
     }
 

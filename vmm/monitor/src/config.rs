@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use proto_vmm::v1;
 use vmm_machine::{
-    BootSource, DebugIoPorts, DeviceConfig, KernelConfig, KernelEntry, MAX_CMDLINE_BYTES,
-    MachineConfig, PciAddress, RebootPolicy, SerialConfig,
+    BootSource, DebugIoPorts, DeviceConfig, FixedDevices, KernelConfig, KernelEntry,
+    MAX_CMDLINE_BYTES, MachineConfig, PciAddress, RebootPolicy, SerialConfig,
 };
 
 pub use self::console::ConsoleParts;
@@ -102,6 +102,9 @@ pub fn check(
             serial,
             devices,
             io_threads,
+            fixed: FixedDevices {
+                isa_pvpanic: wire.isa_pvpanic,
+            },
             debug: DebugIoPorts {
                 timestamp: debug.boot_timestamp_port,
                 exit: debug.debug_exit_port,

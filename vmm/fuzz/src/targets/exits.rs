@@ -26,7 +26,7 @@ const PORT: (u8, u8) = (16, 1);
 /// Where functions are in configuration space: bus 0 devices 0 to 3 and 16, bus 1.
 const SPACES: [u64; 7] = [0, 1 << 15, 2 << 15, 3 << 15, 16 << 15, 1 << 20, 2 << 20];
 
-fn layout() -> Layout {
+pub fn layout() -> Layout {
     Layout::new(RAM_BYTES, 40).expect("a layout")
 }
 

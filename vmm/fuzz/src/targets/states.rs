@@ -10,7 +10,7 @@ use vmm_devices::virtio::VirtioPciFunction;
 use vmm_devices::{Payload, Payloads, PciFunction};
 use vmm_machine::{PciAddress, Section, Snapshot, fuzzing};
 
-use super::exits::line;
+use super::exits::{layout, line};
 use super::serial;
 use crate::driver::Peer;
 use crate::guest::{Guest, NoMsi, ram, settle};
@@ -97,5 +97,12 @@ pub fn snapshot(bytes: &[u8]) {
     };
     let functions = (1..4).filter_map(|device| PciAddress::new(0, device));
     let functions: Vec<_> = functions.collect();
-    fuzzing::take_apart(snapshot, &functions, line().as_ref());
+    let line = line();
+    fuzzing::take_apart(
+        snapshot,
+        layout(),
+        &functions,
+        serial::port(),
+        line.as_ref(),
+    );
 }

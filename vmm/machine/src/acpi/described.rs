@@ -5,6 +5,7 @@ use vmm_memory::Layout;
 
 use super::addresses::Addresses;
 use super::named::NamedFunction;
+use crate::fixed_devices::FixedDevices;
 use crate::numa::NumaNode;
 
 /// PCI as tables describe it.
@@ -32,6 +33,6 @@ pub(crate) struct Described<'a> {
     /// Guest-physical address of the 16 bytes of the generation id; `None`: there is no such device.
     /// The event [`VM_GEN_ID_EVENT`](super::hardware::VM_GEN_ID_EVENT) tells that they changed.
     pub(crate) vm_gen_id: Option<u64>,
-    /// There is a pvpanic port at [`PVPANIC_PORT`](super::hardware::PVPANIC_PORT).
-    pub(crate) isa_pvpanic: bool,
+    /// Devices at fixed ports beside those that all machines have.
+    pub(crate) fixed: FixedDevices,
 }

@@ -14,10 +14,12 @@ use super::named::append_named;
 use super::osc::osc;
 use super::paravirt;
 use super::tables::{finish, table};
+use crate::fixed_devices::FixedDevices;
 
 /// Power-off, the PCI host bridge with its windows, configuration space, COM1, and what else
 /// `machine` has.
 pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
+    let FixedDevices { isa_pvpanic } = machine.fixed;
     let mut body = Vec::new();
     append(&mut body, &power_off());
     let system_bus = Scope::raw("_SB_".into(), {
@@ -28,7 +30,7 @@ pub(super) fn dsdt(machine: &Described<'_>) -> Vec<u8> {
         if let Some(address) = machine.vm_gen_id {
             paravirt::append_generation_id(&mut devices, address);
         }
-        if machine.isa_pvpanic {
+        if isa_pvpanic {
             paravirt::append_panic_port(&mut devices);
         }
         devices

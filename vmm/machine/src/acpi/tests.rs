@@ -10,6 +10,7 @@ use vmm_memory::Layout;
 
 use super::loader::{BlobName, Step, Zone};
 use super::*;
+use crate::fixed_devices::FixedDevices;
 use crate::numa::NumaNode;
 
 /// Cards with a number behind a root port and on bus 0.
@@ -44,7 +45,7 @@ fn set_with(topology: CpuTopology, nodes: &[NumaNode], isa_pvpanic: bool) -> Tab
         topology,
         nodes,
         vm_gen_id: Some(0xe_f028),
-        isa_pvpanic,
+        fixed: FixedDevices { isa_pvpanic },
     })
 }
 
@@ -259,7 +260,7 @@ fn dsdt_file() -> tempfile::TempDir {
         topology: CpuTopology::new(1, 1, 1).unwrap(),
         nodes: &[],
         vm_gen_id: Some(0x1_0000_0000),
-        isa_pvpanic: true,
+        fixed: FixedDevices::ALL,
     });
     std::fs::write(directory.path().join("dsdt.aml"), dsdt).unwrap();
     directory

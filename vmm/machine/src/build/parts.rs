@@ -63,7 +63,7 @@ impl Parts {
             },
             pci: &self.pci,
             nodes: &self.config.numa_nodes,
-            isa_pvpanic: self.config.life.isa_pvpanic,
+            fixed: self.config.fixed,
         };
         Ok(Some(Arc::new(Platform::new(&plan, &self.vm, events)?)))
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::mpsc::channel;
 
 use prost::Message;
+use vmm_devices::DeviceState;
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_kvm::{BareVm, CpuConfig, CpuTopology, GuestCpu, KvmHost, Vm};
 use vmm_memory::{Layout, create_ram};
@@ -11,10 +12,15 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
 use crate::acpi::DescribedPci;
+use crate::config::DebugPorts;
+use crate::events::GuestEvents;
 use crate::firmware::config::{DebugLog, FirmwareConfig};
 use crate::firmware::order::BootOrder;
 use crate::firmware::{self, Plan, PlatformState};
+use crate::fixed_devices::FixedDevices;
 use crate::gate::Gate;
+use crate::legacy::Clock;
+use crate::pci::ConfigPorts;
 
 struct Nowhere;
 
@@ -28,13 +34,10 @@ struct Machine {
     ports: Vec<(u16, u16)>,
 }
 
-fn serial() -> SerialConfig {
+fn serial() -> Arc<Mutex<SerialPort>> {
     let interrupt = Arc::new(EventFd::new(0).unwrap());
-    let port = SerialPort::new(Arc::clone(&interrupt), Arc::new(Nowhere)).unwrap();
-    SerialConfig {
-        port: Arc::new(Mutex::new(port)),
-        interrupt,
-    }
+    let port = SerialPort::new(interrupt, Arc::new(Nowhere)).unwrap();
+    Arc::new(Mutex::new(port))
 }
 
 fn events() -> GuestEvents {
@@ -62,26 +65,27 @@ fn machine(has_firmware: bool) -> Option<Machine> {
         (Arc::new(vm), None)
     };
     let bus = Arc::new(PciBus::new(Box::new(|_, _| None), layout, Vec::new()));
-    let mut chipset = Chipset::new(
-        &serial(),
-        ConfigPorts::new(Arc::clone(&bus), events.clone()),
+    let chipset = Chipset::new(
+        ChipsetPlan {
+            com1: serial(),
+            config_ports: ConfigPorts::new(Arc::clone(&bus), events.clone()),
+            clock: Clock::new(0),
+            fixed: FixedDevices::ALL,
+            debug: DebugPorts {
+                timestamp: true,
+                exit: true,
+            },
+            first_timestamp: Arc::default(),
+            events: &events,
+        },
         PowerManagement::new(vm, events.clone()),
-        Clock::new(0),
         platform,
     );
-    chipset.add_pvpanic(PvpanicPort::new(events.life_sink()));
-    let debug = DebugPorts {
-        timestamp: true,
-        exit: true,
-    };
-    let devices = chipset.ports(debug, &events, &StatusBoard::default());
-    let mut ports: Vec<_> = devices
-        .iter()
-        .map(|(first, count, _)| (*first, *count))
-        .collect();
+    let ports = chipset.devices.iter().filter_map(|placed| placed.ports);
+    let mut ports: Vec<_> = ports.collect();
     ports.sort_unstable();
     Some(Machine {
-        buses: chipset.buses(bus, devices),
+        buses: chipset.buses(bus),
         chipset,
         ports,
     })
@@ -112,7 +116,7 @@ fn platform(host: &KvmHost, layout: &Layout, vm: &Arc<Vm>, events: &GuestEvents)
         },
         pci: &DescribedPci::default(),
         nodes: &[],
-        isa_pvpanic: true,
+        fixed: FixedDevices::ALL,
     };
     Arc::new(Platform::new(&plan, vm, events).unwrap())
 }
@@ -207,7 +211,7 @@ fn a_machine_without_firmware_is_saved_in_two_parts_and_goes_on_as_it_was() {
     assert_eq!(other.saved(), saved);
     assert_eq!(other.read(0x3ff), 0x5a);
 
-    other.chipset.reset();
+    other.chipset.reset().unwrap();
     // The clock's index and CONFIG_ADDRESS outlive a reset.
     assert_eq!(other.read(0x3ff), 0);
     assert_eq!(hex(&other.saved()[1].1), "0a021801103218b4a4808008");
@@ -244,8 +248,7 @@ fn a_machine_with_firmware_is_saved_in_four_parts_and_goes_on_as_it_was() {
     assert_eq!(other.saved(), saved);
     assert_eq!(other.read(0x71), 0xa5);
 
-    other.chipset.reset();
-    other.chipset.platform.as_ref().unwrap().reset().unwrap();
+    other.chipset.reset().unwrap();
     assert_eq!([0x92, 0xb2, 0xb3].map(|port| other.read(port)), [2, 0, 0]);
 }
 

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use vmm_devices::BusDevice;
 
 use crate::firmware::config::DebugLog;
+use crate::port_device::PortDevice;
 
 /// I/O port to which firmware writes its log, as under QEMU.
 pub(crate) const PORT: u16 = 0x402;
@@ -48,6 +49,8 @@ impl DebugPort {
         }
     }
 }
+
+impl PortDevice for DebugPort {}
 
 impl BusDevice for DebugPort {
     fn read(&mut self, _: u64, data: &mut [u8]) {

@@ -16,7 +16,7 @@ pub(crate) mod order;
 pub(crate) mod platform;
 mod script;
 pub(crate) mod shadow;
-mod state;
+pub(crate) mod state;
 mod tables;
 
 pub(crate) use items::Machine;

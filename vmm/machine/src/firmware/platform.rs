@@ -1,7 +1,8 @@
 //! All that a machine with firmware has besides.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use vmm_devices::DeviceState;
 use vmm_devices::fw_cfg::{self, FwCfg};
 use vmm_devices::pflash::Flash;
 use vmm_kvm::{Backing, KvmError, Overlay, Vm};
@@ -25,11 +26,12 @@ use crate::firmware::config::{DebugLog, FirmwareConfig};
 use crate::firmware::decode::Decode;
 use crate::firmware::error::FirmwareError;
 use crate::firmware::shadow::Shadow;
+use crate::fixed_devices::FixedDevices;
 use crate::guest_event::GuestEvent;
 use crate::legacy::{A20_PORT, APM_PORT, APM_PORTS, Apm, ClockMemory, FastA20};
 use crate::pci::address::PciAddress;
 use crate::pci::{Bridges, HostBridge, LpcBridge, Moves};
-use crate::shared_device::SharedDevice;
+use crate::port_device::{PlacedDevice, PortDevice, SavedChipset, lock};
 use crate::snapshot::error::SnapshotError;
 use crate::snapshot::{Snapshot, device_error};
 
@@ -52,7 +54,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) machine: Machine<'a>,
     pub(crate) pci: &'a DescribedPci,
     pub(crate) nodes: &'a [crate::numa::NumaNode],
-    pub(crate) isa_pvpanic: bool,
+    pub(crate) fixed: FixedDevices,
 }
 
 /// Firmware and its surroundings.
@@ -62,9 +64,8 @@ pub(crate) struct Platform {
     image: Arc<RomMemory>,
     flash: Option<PlacedFlash>,
     fw_cfg: Arc<Mutex<FwCfg>>,
-    apm: Arc<Mutex<Apm>>,
-    fast_a20: Arc<Mutex<FastA20>>,
-    debug: Option<Arc<Mutex<DebugPort>>>,
+    /// At fixed ports; `fw_cfg` is one of them.
+    devices: Vec<PlacedDevice>,
     clock_memory: ClockMemory,
     events: GuestEvents,
 }
@@ -95,20 +96,27 @@ impl Platform {
             topology: machine.cpu.topology(),
             nodes: plan.nodes.to_vec(),
             has_generation: machine.generation.is_some(),
-            isa_pvpanic: plan.isa_pvpanic,
+            fixed: plan.fixed,
             decode: Arc::clone(&decode),
         };
         let items = items::items(config, machine, &source)?;
         let fw_cfg = FwCfg::new(items, Arc::new(vm.ram().clone()));
+        let fw_cfg = Arc::new(Mutex::new(fw_cfg));
+        let mut devices = vec![
+            PlacedDevice::shared(fw_cfg::PORT, fw_cfg::PORTS, Arc::clone(&fw_cfg) as _),
+            PlacedDevice::new(APM_PORT, APM_PORTS, Apm::default()),
+            PlacedDevice::new(A20_PORT, 1, FastA20::new(events.clone())),
+        ];
+        if let Some(device) = debug_port(config.debug_log.as_ref())? {
+            devices.push(PlacedDevice::new(debug::PORT, 1, device));
+        }
         Ok(Self {
             shadow: Arc::new(Shadow::new(Arc::clone(vm), Arc::clone(&image), limiter)?),
             decode,
             image,
             flash,
-            fw_cfg: Arc::new(Mutex::new(fw_cfg)),
-            apm: Arc::default(),
-            fast_a20: Arc::new(Mutex::new(FastA20::new(events.clone()))),
-            debug: debug_port(config.debug_log.as_ref())?,
+            fw_cfg,
+            devices,
             clock_memory: cmos::memory(machine.layout, machine.cpu.topology().count()),
             events: events.clone(),
         })
@@ -148,17 +156,9 @@ impl Platform {
         Ok(Bridges::with_firmware(host, isa))
     }
 
-    /// First port, number of ports and device.
-    pub(crate) fn ports(&self) -> Vec<(u16, u16, SharedDevice)> {
-        let mut ports: Vec<(u16, u16, SharedDevice)> = vec![
-            (fw_cfg::PORT, fw_cfg::PORTS, Arc::clone(&self.fw_cfg) as _),
-            (APM_PORT, APM_PORTS, Arc::clone(&self.apm) as _),
-            (A20_PORT, 1, Arc::clone(&self.fast_a20) as _),
-        ];
-        if let Some(debug) = &self.debug {
-            ports.push((debug::PORT, 1, Arc::clone(debug) as _));
-        }
-        ports
+    /// Devices at fixed ports that only firmware looks for.
+    pub(crate) fn devices(&self) -> &[PlacedDevice] {
+        &self.devices
     }
 
     /// A read of memory that is neither RAM nor configuration space; false when it is nothing of this.
@@ -193,11 +193,8 @@ impl Platform {
         }
     }
 
-    /// Back to power-on; the bridges are reset with all functions.
+    /// Back to power-on; the bridges are reset with all functions, devices at ports with those of the chipset.
     pub(crate) fn reset(&self) -> Result<(), KvmError> {
-        lock(&self.fw_cfg).reset();
-        lock(&self.apm).set([0; 2]);
-        lock(&self.fast_a20).reset();
         self.flash.as_ref().map_or(Ok(()), PlacedFlash::reset)
     }
 
@@ -209,53 +206,79 @@ impl Platform {
         (address != 0).then_some(address)
     }
 
-    /// Adds the state of all but the bridges; `clock_memory` is the clock's.
-    pub(crate) fn save(&self, clock_memory: Option<&ClockMemory>, snapshot: &mut Snapshot) {
-        snapshot.put_part(FW_CFG, lock(&self.fw_cfg).save());
+    /// Adds the state of all but the bridges; that of the devices at ports is in `saved` already.
+    pub(crate) fn save(&self, saved: &mut SavedChipset<'_>) {
         if let Some(flash) = &self.flash {
-            snapshot.put_part(FLASH, flash.save());
+            saved.snapshot.put_part(FLASH, flash.save());
         }
-        let state = PlatformState {
-            clock_memory: clock_memory.map_or_else(Vec::new, |memory| memory.to_vec()),
-            apm: lock(&self.apm).registers().to_vec(),
-            fast_a20: lock(&self.fast_a20).value().into(),
-            code_bytes: self.image.bytes() as u64,
-        };
-        snapshot.put_part(PLATFORM, vmm_devices::DeviceState::to_payload(&state));
+        saved.platform.code_bytes = self.image.bytes() as u64;
+        let state = saved.platform.to_payload();
+        saved.snapshot.put_part(PLATFORM, state);
     }
 
-    /// Goes on where `snapshot` was taken; gives what was in the clock's memory.
-    pub(crate) fn load(&self, snapshot: &mut Snapshot) -> Result<Vec<u8>, SnapshotError> {
-        let state = snapshot.take_part(FW_CFG)?;
-        let loaded = lock(&self.fw_cfg).load(&state);
-        loaded.map_err(device_error(FW_CFG))?;
+    /// Goes on where `saved` was taken; leaves in it what the devices at ports go on with.
+    pub(crate) fn load(&self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
         if let Some(flash) = &self.flash {
-            let state = snapshot.take_part(FLASH)?;
+            let state = saved.snapshot.take_part(FLASH)?;
             flash.load(&state).map_err(device_error(FLASH))?;
             self.check(flash.follow());
         }
-        let state = snapshot.take_part(PLATFORM)?;
-        self.load_registers(&state).map_err(device_error(PLATFORM))
-    }
-
-    fn load_registers(
-        &self,
-        payload: &vmm_devices::Payload,
-    ) -> Result<Vec<u8>, vmm_devices::StateError> {
-        use vmm_devices::DeviceState;
-        let state = PlatformState::from_payload(payload)?;
-        let wrong = |what: &str| PlatformState::wrong(what);
-        if state.code_bytes != self.image.bytes() as u64 {
+        let state = saved.snapshot.take_part(PLATFORM)?;
+        saved.platform = PlatformState::from_payload(&state).map_err(device_error(PLATFORM))?;
+        if saved.platform.code_bytes != self.image.bytes() as u64 {
             return Err(wrong("the firmware image has another length here"));
         }
-        let apm = state
-            .apm
-            .try_into()
-            .map_err(|_| wrong("registers of APM"))?;
-        lock(&self.apm).set(apm);
-        let fast_a20 = u8::try_from(state.fast_a20).map_err(|_| wrong("port 0x92"))?;
-        lock(&self.fast_a20).set(fast_a20);
-        Ok(state.clock_memory)
+        Ok(())
+    }
+}
+
+fn wrong(what: &str) -> SnapshotError {
+    device_error(PLATFORM)(PlatformState::wrong(what))
+}
+
+impl PortDevice for FwCfg {
+    fn reset(&mut self) {
+        Self::reset(self);
+    }
+
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        saved.snapshot.put_part(FW_CFG, Self::save(self));
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        let state = saved.snapshot.take_part(FW_CFG)?;
+        Self::load(self, &state).map_err(device_error(FW_CFG))
+    }
+}
+
+impl PortDevice for Apm {
+    fn reset(&mut self) {
+        self.set([0; 2]);
+    }
+
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        saved.platform.apm = self.registers().to_vec();
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        let apm = saved.platform.apm.as_slice();
+        self.set(apm.try_into().map_err(|_| wrong("registers of APM"))?);
+        Ok(())
+    }
+}
+
+impl PortDevice for FastA20 {
+    fn reset(&mut self) {
+        Self::reset(self);
+    }
+
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        saved.platform.fast_a20 = self.value().into();
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        self.set(u8::try_from(saved.platform.fast_a20).map_err(|_| wrong("port 0x92"))?);
+        Ok(())
     }
 }
 
@@ -292,7 +315,7 @@ fn place_flash(
     Ok(Some(flash))
 }
 
-fn debug_port(log: Option<&DebugLog>) -> Result<Option<Arc<Mutex<DebugPort>>>, FirmwareError> {
+fn debug_port(log: Option<&DebugLog>) -> Result<Option<DebugPort>, FirmwareError> {
     let Some(log) = log else {
         return Ok(None);
     };
@@ -301,11 +324,5 @@ fn debug_port(log: Option<&DebugLog>) -> Result<Option<Arc<Mutex<DebugPort>>>, F
         .try_clone()
         .map_err(|error| FirmwareError::Descriptor("the debug log", error))?;
     let max_bytes = log.max_bytes;
-    let port = DebugPort::new(DebugLog { file, max_bytes });
-    Ok(Some(Arc::new(Mutex::new(port))))
-}
-
-fn lock<T>(device: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Registers are whole after each access.
-    device.lock().unwrap_or_else(PoisonError::into_inner)
+    Ok(Some(DebugPort::new(DebugLog { file, max_bytes })))
 }

@@ -9,6 +9,7 @@ use super::script::{self, GenerationPointer};
 use crate::acpi::{self, Addresses, Described, DescribedPci, PM_BASE, TableSet};
 use crate::firmware::decode::Decode;
 use crate::firmware::error::FirmwareError;
+use crate::fixed_devices::FixedDevices;
 use crate::generation_id::GenerationId;
 use crate::numa::NumaNode;
 
@@ -30,7 +31,7 @@ pub(super) struct TableSource {
     pub(super) topology: CpuTopology,
     pub(super) nodes: Vec<NumaNode>,
     pub(super) has_generation: bool,
-    pub(super) isa_pvpanic: bool,
+    pub(super) fixed: FixedDevices,
     pub(super) decode: Arc<Decode>,
 }
 
@@ -56,7 +57,7 @@ impl TableSource {
             topology: self.topology,
             nodes: &self.nodes,
             vm_gen_id: self.has_generation.then_some(SOMEWHERE),
-            isa_pvpanic: self.isa_pvpanic,
+            fixed: self.fixed,
         });
         let generation = self
             .has_generation
@@ -108,7 +109,7 @@ mod tests {
             topology: CpuTopology::new(2, 2, 1).unwrap(),
             nodes: Vec::new(),
             has_generation: true,
-            isa_pvpanic: true,
+            fixed: FixedDevices::ALL,
             decode: Arc::new(Decode::power_on()),
         }
     }
@@ -136,7 +137,7 @@ mod tests {
     fn files_are_those_of_earlier_releases_byte_for_byte() {
         let sums = [false, true].map(|isa_pvpanic| {
             let source = TableSource {
-                isa_pvpanic,
+                fixed: FixedDevices { isa_pvpanic },
                 ..source()
             };
             let files = source.files().unwrap();

@@ -9,6 +9,7 @@ use vmm_devices::BusDevice;
 use crate::clock_time::nanoseconds;
 use crate::events::GuestEvents;
 use crate::guest_event::GuestEvent;
+use crate::port_device::PortDevice;
 
 /// The first write is timed.
 pub(crate) const TIMESTAMP_PORT: u16 = 0x0d02;
@@ -25,6 +26,8 @@ impl Timestamp {
         Self { first_ns }
     }
 }
+
+impl PortDevice for Timestamp {}
 
 impl BusDevice for Timestamp {
     fn read(&mut self, _: u64, data: &mut [u8]) {
@@ -49,6 +52,8 @@ impl DebugExit {
         Self { events }
     }
 }
+
+impl PortDevice for DebugExit {}
 
 impl BusDevice for DebugExit {
     fn read(&mut self, _: u64, data: &mut [u8]) {

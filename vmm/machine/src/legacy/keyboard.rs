@@ -4,6 +4,7 @@ use vmm_devices::BusDevice;
 
 use crate::events::GuestEvents;
 use crate::guest_event::{GuestEvent, ResetSource};
+use crate::port_device::PortDevice;
 
 /// Command and status port of the 8042.
 pub(crate) const KEYBOARD_COMMAND_PORT: u16 = 0x64;
@@ -19,6 +20,8 @@ impl KeyboardReset {
         Self { events }
     }
 }
+
+impl PortDevice for KeyboardReset {}
 
 impl BusDevice for KeyboardReset {
     fn read(&mut self, _: u64, data: &mut [u8]) {

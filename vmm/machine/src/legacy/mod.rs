@@ -7,7 +7,7 @@ mod gpe;
 mod keyboard;
 mod pm;
 mod rtc;
-mod state;
+pub(crate) mod state;
 
 pub(crate) use apm::{A20_PORT, APM_PORT, APM_PORTS, Apm, FastA20};
 pub(crate) use debug::{DEBUG_EXIT_PORT, DebugExit, TIMESTAMP_PORT, Timestamp};

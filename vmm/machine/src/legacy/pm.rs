@@ -8,12 +8,14 @@ use vmm_devices::BusDevice;
 use vmm_kvm::Vm;
 
 use super::gpe::GeneralEvents;
-use super::state::PowerState;
+use super::state::{PowerState, wrong};
 use crate::acpi::{
     GPE0, GPE0_BYTES, PM_BASE, PM_TIMER, PM1A_CONTROL, PM1A_EVENT, SCI_GSI, SLEEP_TYPE_S5,
 };
 use crate::events::GuestEvents;
 use crate::guest_event::GuestEvent;
+use crate::port_device::{PortDevice, SavedChipset};
+use crate::snapshot::error::SnapshotError;
 
 const STATUS: u16 = PM1A_EVENT;
 const ENABLE: u16 = PM1A_EVENT + 2;
@@ -72,52 +74,7 @@ impl PowerManagement {
         self
     }
 
-    /// Back to power-on.
-    pub(crate) fn reset(&mut self) {
-        self.status = 0;
-        self.enable = 0;
-        self.control = SCI_ENABLED;
-        self.general = GeneralEvents::default();
-        // The interrupt chips were reset, too.
-        self.line = None;
-        self.update_interrupt();
-    }
-
-    /// Registers and timer.
-    pub(crate) fn save(&self) -> PowerState {
-        let elapsed = self.started.elapsed().as_nanos();
-        PowerState {
-            status: self.status.into(),
-            enable: self.enable.into(),
-            control: self.control.into(),
-            gpe_enable: self.general.enable(),
-            gpe_status: self.general.status(),
-            timer_ns: u64::try_from(elapsed).unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Goes on where `state` was taken; false when its registers are none.
-    pub(crate) fn load(&mut self, state: &PowerState) -> bool {
-        let words = [state.status, state.enable, state.control].map(u16::try_from);
-        let [Ok(status), Ok(enable), Ok(control)] = words else {
-            return false;
-        };
-        let counted = Duration::from_nanos(state.timer_ns);
-        // A timer that counted for longer than this host is up starts over, which a guest sees as a
-        // wrap.
-        let now = Instant::now();
-        self.started = now.checked_sub(counted).unwrap_or(now);
-        self.loaded = Some(now);
-        self.status = status;
-        self.enable = enable & ENABLE_MASK;
-        self.control = control | SCI_ENABLED;
-        self.general = GeneralEvents::new(state.gpe_status, state.gpe_enable);
-        self.line = None;
-        self.update_interrupt();
-        true
-    }
-
-    /// The guest's clocks go on now: the time since [`load`](Self::load) is none of the guest's.
+    /// The guest's clocks go on now: the time since its load is none of the guest's.
     pub(crate) fn start_clock(&mut self) {
         if let Some(loaded) = self.loaded.take() {
             self.started += loaded.elapsed();
@@ -190,6 +147,54 @@ impl PowerManagement {
 fn general_offset(port: u16) -> Option<u16> {
     port.checked_sub(GPE0)
         .filter(|offset| *offset < u16::from(GPE0_BYTES))
+}
+
+impl PortDevice for PowerManagement {
+    fn reset(&mut self) {
+        self.status = 0;
+        self.enable = 0;
+        self.control = SCI_ENABLED;
+        self.general = GeneralEvents::default();
+        // The interrupt chips were reset, too.
+        self.line = None;
+        self.update_interrupt();
+    }
+
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        let elapsed = self.started.elapsed().as_nanos();
+        saved.legacy.power = Some(PowerState {
+            status: self.status.into(),
+            enable: self.enable.into(),
+            control: self.control.into(),
+            gpe_enable: self.general.enable(),
+            gpe_status: self.general.status(),
+            timer_ns: u64::try_from(elapsed).unwrap_or(u64::MAX),
+        });
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        let state = saved
+            .legacy
+            .power
+            .ok_or_else(|| wrong("no registers of power management"))?;
+        let words = [state.status, state.enable, state.control].map(u16::try_from);
+        let [Ok(status), Ok(enable), Ok(control)] = words else {
+            return Err(wrong("registers of power management"));
+        };
+        let counted = Duration::from_nanos(state.timer_ns);
+        // A timer that counted for longer than this host is up starts over, which a guest sees as a
+        // wrap.
+        let now = Instant::now();
+        self.started = now.checked_sub(counted).unwrap_or(now);
+        self.loaded = Some(now);
+        self.status = status;
+        self.enable = enable & ENABLE_MASK;
+        self.control = control | SCI_ENABLED;
+        self.general = GeneralEvents::new(state.gpe_status, state.gpe_enable);
+        self.line = None;
+        self.update_interrupt();
+        Ok(())
+    }
 }
 
 impl BusDevice for PowerManagement {

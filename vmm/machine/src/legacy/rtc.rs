@@ -5,6 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use vmm_devices::BusDevice;
 
+use super::state::wrong;
+use crate::port_device::{PortDevice, SavedChipset};
+use crate::snapshot::error::SnapshotError;
+
 /// Index port; data follows at the next.
 pub(crate) const RTC_PORT: u16 = 0x70;
 
@@ -44,12 +48,12 @@ impl Clock {
     }
 
     /// Its memory, if there is any.
-    pub(crate) fn memory(&self) -> Option<&ClockMemory> {
+    fn memory(&self) -> Option<&ClockMemory> {
         self.memory.as_deref()
     }
 
     /// Takes memory that was saved; false when there is none here, or of another length.
-    pub(crate) fn load_memory(&mut self, saved: &[u8]) -> bool {
+    fn load_memory(&mut self, saved: &[u8]) -> bool {
         match (&mut self.memory, ClockMemory::try_from(saved)) {
             (Some(memory), Ok(saved)) => {
                 **memory = saved;
@@ -59,13 +63,8 @@ impl Clock {
         }
     }
 
-    /// The index that was last selected.
-    pub(crate) fn index(&self) -> u8 {
-        self.index
-    }
-
     /// Selects an index.
-    pub(crate) fn select(&mut self, index: u8) {
+    fn select(&mut self, index: u8) {
         self.index = index & INDEX_MASK;
     }
 
@@ -86,6 +85,22 @@ impl Clock {
             index if is_of_clock(index) => 0,
             index => self.kept(index),
         }
+    }
+}
+
+impl PortDevice for Clock {
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        saved.legacy.rtc_index = self.index.into();
+        saved.platform.clock_memory = self.memory().map_or_else(Vec::new, |kept| kept.to_vec());
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        let index = u8::try_from(saved.legacy.rtc_index);
+        self.select(index.map_err(|_| wrong("index of the clock"))?);
+        if self.memory.is_some() && !self.load_memory(&saved.platform.clock_memory) {
+            return Err(wrong("memory of the clock"));
+        }
+        Ok(())
     }
 }
 

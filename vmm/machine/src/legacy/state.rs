@@ -1,8 +1,11 @@
-//! State of the port devices.
+//! State of the port devices that snapshots had first.
 
 use vmm_devices::DeviceState;
 
-/// All of them: each is a few registers.
+use crate::snapshot::device_error;
+use crate::snapshot::error::SnapshotError;
+
+/// All of them: each is a few registers. A device that comes later has a part of its own.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LegacyState {
     /// Power management.
@@ -22,6 +25,11 @@ pub(crate) struct LegacyState {
 impl DeviceState for LegacyState {
     const KIND: &'static str = "legacy-ports";
     const VERSION: u32 = 1;
+}
+
+/// The state of a device at fixed ports cannot be.
+pub(crate) fn wrong(what: &str) -> SnapshotError {
+    device_error("legacy")(LegacyState::wrong(what))
 }
 
 /// Fixed hardware of ACPI.

@@ -9,6 +9,8 @@ use super::search::Search;
 use crate::acpi::{RESET_PORT, RESET_VALUE};
 use crate::events::GuestEvents;
 use crate::guest_event::{GuestEvent, ResetSource};
+use crate::port_device::{PortDevice, SavedChipset};
+use crate::snapshot::error::SnapshotError;
 
 const CONFIG_ADDRESS: u16 = 0xcf8;
 const ENABLE: u32 = 1 << 31;
@@ -40,16 +42,6 @@ impl ConfigPorts {
         self
     }
 
-    /// CONFIG_ADDRESS.
-    pub(crate) fn address(&self) -> u32 {
-        self.address
-    }
-
-    /// Sets CONFIG_ADDRESS.
-    pub(crate) fn set_address(&mut self, address: u32) {
-        self.address = address;
-    }
-
     /// Bus, device with function, and register that `address` selects, plus `offset` in the window.
     fn target(&self, offset: u64, bytes: usize) -> Option<(u64, usize)> {
         let within = usize::try_from(offset).ok()?.checked_sub(4)?;
@@ -58,6 +50,17 @@ impl ConfigPorts {
         }
         let selector = u64::from(self.address >> 8 & 0xffff) << 12;
         Some((selector | u64::from(self.address & 0xfc), within))
+    }
+}
+
+impl PortDevice for ConfigPorts {
+    fn save(&self, saved: &mut SavedChipset<'_>) {
+        saved.legacy.config_address = self.address;
+    }
+
+    fn load(&mut self, saved: &mut SavedChipset<'_>) -> Result<(), SnapshotError> {
+        self.address = saved.legacy.config_address;
+        Ok(())
     }
 }
 

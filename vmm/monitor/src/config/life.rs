@@ -1,4 +1,4 @@
-//! Watchdog, panic devices and what follows a panic, generation id.
+//! Watchdog, what follows a panic, generation id.
 
 use proto_vmm::v1;
 use vmm_machine::{DeviceConfig, GenerationId, LifeConfig, PanicPolicy, WatchdogAction};
@@ -14,7 +14,6 @@ pub(super) fn life(wire: &v1::MachineConfig) -> Result<LifeConfig, FieldError> {
     };
     Ok(LifeConfig {
         on_panic,
-        isa_pvpanic: wire.isa_pvpanic,
         vm_gen_id: generation_id(&wire.vm_gen_id)?,
     })
 }
