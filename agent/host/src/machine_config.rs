@@ -7,6 +7,7 @@ mod devices;
 mod error;
 mod opened;
 mod placement;
+mod vhost;
 
 use std::os::fd::BorrowedFd;
 
@@ -19,6 +20,7 @@ use proto_vmm::v1;
 pub(crate) use error::AssembleError;
 use opened::Descriptors;
 pub(crate) use opened::{Opened, OpenedBoot, OpenedDisk, OpenedTap, OpenedVsock};
+pub(crate) use vhost::offer_vhost;
 
 /// I/O ports that only tests and benchmarks want.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -2,14 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
 use agent_plan::{Failure, ImageEvent, PciAddresses, Record, Timestamp};
-use proto_vmm::MAX_DESCRIPTORS;
 use proto_vmm::v1::{self, request::Kind};
 
 use super::LinuxHost;
@@ -21,7 +20,7 @@ use crate::firmware::{self, FirmwareError, VariablePlaces};
 use crate::kernels::{KernelError, boot_files};
 use crate::layout::PathUid;
 use crate::machine_config::{
-    Launch, MachinePolicy, Opened, OpenedBoot, OpenedTap, OpenedVsock, assemble,
+    Launch, MachinePolicy, Opened, OpenedBoot, OpenedTap, OpenedVsock, assemble, offer_vhost,
 };
 use crate::taps::{self, TapSpec};
 use crate::work::{ClosedElsewhere, Work};
@@ -259,7 +258,6 @@ impl LinuxHost {
                 })?;
                 Ok(OpenedTap {
                     queues,
-                    vhost: Vec::new(),
                     mtu: tap.mtu,
                 })
             })
@@ -351,7 +349,7 @@ impl LinuxHost {
         let taps = self.held_taps(uid, vmi.interfaces.len())?;
         let guest_agent = self.listen_for_guest_agent(uid, incarnation)?;
         let vsock = self.vsock(uid, incarnation, vmi, record)?;
-        let mut opened = Opened {
+        Ok(ClosedElsewhere::new(Opened {
             kvm,
             exit_record,
             console_log,
@@ -360,9 +358,7 @@ impl LinuxHost {
             taps,
             guest_agent,
             vsock,
-        };
-        offer_vhost(&mut opened);
-        Ok(ClosedElsewhere::new(opened))
+        }))
     }
 
     /// Opens everything and sends it. A VMM that has its machine already is left alone.
@@ -409,8 +405,10 @@ impl LinuxHost {
             memory_mapped_pci: settings.config.memory_mapped_pci,
             debug_ports: settings.config.debug_ports,
         };
-        let (machine, descriptors) = assemble(vmi, launch, opened.get(), policy)
+        let (mut machine, mut descriptors) = assemble(vmi, launch, opened.get(), policy)
             .map_err(|error| fatal(error.reason(), chain(&error)))?;
+        let vhost = offer_vhost(&mut machine, descriptors.len(), open_vhost_net);
+        descriptors.extend(vhost.iter().map(AsFd::as_fd));
         let request = Kind::Configure(v1::Configure {
             machine: Some(machine),
             snapshot_fd: None,
@@ -436,38 +434,20 @@ fn configured_as(connection: &Connection) -> Option<(String, u64)> {
     Some((identity.vmi_uid, identity.incarnation))
 }
 
-/// Has the kernel move the frames of as many interfaces as there are descriptors left for, on a node
-/// that has vhost-net.
-fn offer_vhost(opened: &mut Opened) {
-    let mut left = MAX_DESCRIPTORS.saturating_sub(opened.descriptors());
-    for tap in &mut opened.taps {
-        if tap.queues.len() > left {
-            continue;
-        }
-        let open = || {
-            fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(VHOST_NET)
-        };
-        let vhost: io::Result<Vec<OwnedFd>> =
-            tap.queues.iter().map(|_| open().map(Into::into)).collect();
-        match vhost {
-            Ok(vhost) => tap.vhost = vhost,
-            Err(error) => {
-                tracing::debug!(%error, "{VHOST_NET}: VMMs move the frames by themselves");
-                return;
-            }
-        }
-        left -= tap.queues.len();
-    }
-}
-
 /// What tells this start of a guest from all others.
 fn generation_id() -> io::Result<[u8; 16]> {
     let mut id = [0; 16];
     fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
     Ok(id)
+}
+
+fn open_vhost_net() -> io::Result<OwnedFd> {
+    let mut options = fs::OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .open(VHOST_NET)
+        .map(Into::into)
 }
 
 fn open_kvm(path: &Path) -> Result<OwnedFd, Failure> {

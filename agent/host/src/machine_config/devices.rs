@@ -92,7 +92,6 @@ fn nic<'a>(
         tap_fd,
         shared_vector: more_tap_fds.is_empty(),
         more_tap_fds,
-        vhost_fds: tap.vhost.iter().map(|fd| descriptors.add(fd)).collect(),
         mac: interface.mac.octets().to_vec(),
         mtu: tap.mtu,
         link_down: interface.link_down,

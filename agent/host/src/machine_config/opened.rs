@@ -4,9 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use agent_domain::{BootDevice, DiskCache};
 
-/// Descriptors that every VMM gets: KVM, exit record, console log, kernel or firmware, and the listener for the guest's agent.
-const ALWAYS_OPENED: usize = 5;
-
 /// What the host has opened for one VMM.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -22,23 +19,6 @@ pub(crate) struct Opened {
     pub(crate) guest_agent: OwnedFd,
     /// Of the guest's socket device, if it has one.
     pub(crate) vsock: Option<OpenedVsock>,
-}
-
-impl Opened {
-    /// How many descriptors there are.
-    pub(crate) fn descriptors(&self) -> usize {
-        let taps = self
-            .taps
-            .iter()
-            .map(|tap| tap.queues.len() + tap.vhost.len());
-        let vsock = if self.vsock.is_some() { 2 } else { 0 };
-        let second = match &self.boot {
-            OpenedBoot::Kernel { initrd, .. } => initrd.is_some(),
-            OpenedBoot::Firmware { variables, .. } => variables.is_some(),
-        };
-        let bases = self.disks.iter().filter(|disk| disk.base.is_some()).count();
-        ALWAYS_OPENED + usize::from(second) + self.disks.len() + bases + taps.sum::<usize>() + vsock
-    }
 }
 
 /// What is booted, and how.
@@ -74,8 +54,6 @@ pub(crate) struct OpenedDisk {
 pub(crate) struct OpenedTap {
     /// At least one.
     pub(crate) queues: Vec<OwnedFd>,
-    /// `/dev/vhost-net`, once for each queue, or not at all.
-    pub(crate) vhost: Vec<OwnedFd>,
     pub(crate) mtu: u32,
 }
 

@@ -40,7 +40,7 @@ fn opened_boot(vmi: &Vmi) -> OpenedBoot {
     }
 }
 
-fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
+fn opened(vmi: &Vmi, cache: DiskCache) -> Opened {
     let queues = || vmi.interfaces.iter().map(|interface| interface.queues);
     Opened {
         kvm: null(),
@@ -59,7 +59,6 @@ fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
         taps: queues()
             .map(|count| OpenedTap {
                 queues: (0..count).map(|_| null()).collect(),
-                vhost: (0..count).filter(|_| vhost).map(|_| null()).collect(),
                 mtu: 1500,
             })
             .collect(),
@@ -72,12 +71,10 @@ fn opened(vmi: &Vmi, cache: DiskCache, vhost: bool) -> Opened {
     }
 }
 
-/// The machine of a VMI; every descriptor is named once.
-fn machine(domain: &Value, cache: DiskCache, vhost: bool) -> v1::MachineConfig {
+fn machine(domain: &Value, cache: DiskCache) -> v1::MachineConfig {
     let vmi = vmi(domain);
-    let opened = opened(&vmi, cache, vhost);
-    let (machine, descriptors) = assembled(&vmi, &opened);
-    assert_eq!(descriptors.len(), opened.descriptors());
+    let opened = opened(&vmi, cache);
+    let (machine, _) = assembled(&vmi, &opened);
     assert_eq!(machine.vm_gen_id, [9; 16]);
     let kernel = machine.kernel.as_ref();
     assert!(kernel.is_none_or(|kernel| kernel.memory_mapped_pci));
@@ -128,36 +125,34 @@ fn net(machine: &v1::MachineConfig) -> &v1::VirtioNet {
 }
 
 #[test]
-fn what_was_opened_counts_as_many_descriptors_as_the_vmm_gets() {
-    let vmi = vmi(&json!({"devices": {
-        "autoattachVSOCK": true,
+fn the_kernel_moves_the_frames_of_as_many_cards_as_there_are_descriptors_left_for() {
+    let domain = json!({"devices": {
         "networkInterfaceMultiqueue": true,
         "interfaces": [{"name": "net", "bridge": {}}],
-    }}));
-    let mut opened = opened(&vmi, DiskCache::None, true);
-    opened.disks[0].base = Some(null());
-    for (initrd, variables) in [(None, None), (Some(null()), Some(null()))] {
-        let kernel = OpenedBoot::Kernel {
-            kernel: null(),
-            initrd,
-            cmdline: String::new(),
-        };
-        let firmware = OpenedBoot::Firmware {
-            code: null(),
-            variables,
-            order: Vec::new(),
-            serial: false,
-        };
-        for boot in [kernel, firmware] {
-            opened.boot = boot;
-            assert_eq!(assembled(&vmi, &opened).1.len(), opened.descriptors());
-        }
-    }
+    }});
+    let mut machine = machine(&domain, DiskCache::None);
+    machine.devices.extend_from_within(..);
+    let vhost_of = |machine: &v1::MachineConfig| -> Vec<Vec<u32>> {
+        kinds(machine)
+            .filter_map(|kind| match kind {
+                Kind::Net(net) => Some(net.vhost_fds.clone()),
+                _ => None,
+            })
+            .collect()
+    };
+    let none = || Err(std::io::ErrorKind::NotFound.into());
+    assert!(offer_vhost(&mut machine, 10, none).is_empty());
+    assert_eq!(vhost_of(&machine), [[0; 0], [0; 0]]);
+    let open = || Ok(null());
+    assert_eq!(offer_vhost(&mut machine, 61, open).len(), 2);
+    assert_eq!(vhost_of(&machine), [vec![61, 62], Vec::new()]);
+    assert_eq!(offer_vhost(&mut machine, 60, open).len(), 4);
+    assert_eq!(vhost_of(&machine), [[60, 61], [62, 63]]);
 }
 
 #[test]
 fn a_plain_guest_has_kubevirts_defaults() {
-    let machine = machine(&json!({}), DiskCache::None, false);
+    let machine = machine(&json!({}), DiskCache::None);
     let cpus = machine.cpus.as_ref().unwrap();
     assert_eq!((cpus.model.as_str(), cpus.max_sockets), ("host-model", 1));
     assert_eq!(cpus.hyperv, None);
@@ -190,7 +185,7 @@ fn firmware_gets_the_boot_order() {
             "interfaces": [{"name": "net", "bridge": {}, "bootOrder": 1}],
         },
     });
-    let machine = machine(&domain, DiskCache::None, false);
+    let machine = machine(&domain, DiskCache::None);
     assert_eq!(machine.kernel, None);
     let firmware = machine.firmware.unwrap();
     assert!(firmware.variables_fd.is_some() && firmware.serial_console);
@@ -224,7 +219,7 @@ fn cpus_and_clocks_are_those_that_were_asked_for() {
             "interfaces": [{"name": "net", "bridge": {}}],
         },
     });
-    let machine = machine(&domain, DiskCache::WriteBack, false);
+    let machine = machine(&domain, DiskCache::WriteBack);
     let cpus = machine.cpus.unwrap();
     assert_eq!((cpus.model.as_str(), cpus.max_sockets), ("EPYC", 4));
     assert_eq!(cpus.features[0].policy(), v1::CpuFeaturePolicy::Optional);
@@ -262,7 +257,7 @@ fn disks_and_nics_are_served_as_they_were_asked_for() {
             }],
         },
     });
-    let machine = machine(&domain, DiskCache::WriteThrough, true);
+    let machine = machine(&domain, DiskCache::WriteThrough);
     let (disk, thread) = blk(&machine);
     assert_eq!(thread, "disk0");
     assert_eq!(
@@ -276,8 +271,7 @@ fn disks_and_nics_are_served_as_they_were_asked_for() {
     assert_eq!(disk.read_errors(), v1::DiskErrorPolicy::Stop);
     assert_eq!(disk.write_errors(), v1::DiskErrorPolicy::Stop);
     let nic = net(&machine);
-    assert_eq!((nic.more_tap_fds.len(), nic.vhost_fds.len()), (1, 2));
-    assert!(nic.link_down && nic.acpi_index == 101);
+    assert!(nic.more_tap_fds.len() == 1 && nic.link_down && nic.acpi_index == 101);
     let devices: Vec<&Kind> = kinds(&machine).collect();
     let is_silent =
         |kind: &&&Kind| matches!(kind, Kind::Balloon(balloon) if !balloon.free_page_reporting);
