@@ -2,8 +2,6 @@
 
 use proto_node::vmi::Devices;
 
-use crate::vmi::Vmi;
-
 /// A PCI function of which a machine has at most one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SingleDevice {
@@ -45,8 +43,14 @@ impl SingleDevice {
         }
     }
 
-    /// Whether a spec with all its defaults asks for it.
-    pub(crate) fn is_wanted(self, devices: &Devices) -> bool {
+    /// Those that a spec with all its defaults asks for.
+    pub(crate) fn wanted(devices: &Devices) -> impl Iterator<Item = Self> {
+        Self::ALL
+            .into_iter()
+            .filter(|device| device.is_wanted(devices))
+    }
+
+    fn is_wanted(self, devices: &Devices) -> bool {
         match self {
             Self::Rng => devices.rng.is_some(),
             // Every guest has it, for its agent.
@@ -59,19 +63,5 @@ impl SingleDevice {
             Self::Balloon => devices.autoattach_mem_balloon.unwrap_or(true),
             Self::Vsock => devices.autoattach_vsock.unwrap_or(false),
         }
-    }
-}
-
-impl Vmi {
-    /// Those that its machine has.
-    pub fn single_devices(&self) -> impl Iterator<Item = SingleDevice> {
-        SingleDevice::ALL.into_iter().filter(|device| match device {
-            SingleDevice::Rng => self.rng,
-            SingleDevice::Console => true,
-            SingleDevice::Watchdog => self.watchdog.is_some(),
-            SingleDevice::Pvpanic => self.panic_devices.pci,
-            SingleDevice::Balloon => self.balloon,
-            SingleDevice::Vsock => self.vsock,
-        })
     }
 }

@@ -14,6 +14,7 @@ use crate::name::{MacAddress, Name, Namespace, Uid};
 use crate::pod::{Attachment, GuestNames, PodInterface};
 use crate::probe::Probes;
 use crate::pull_credentials::PullCredentials;
+use crate::single_device::SingleDevice;
 
 /// A guest as it is to run, fully resolved but for what only the host can know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,15 +59,11 @@ pub struct Vmi {
     pub access_credentials: Vec<AccessCredential>,
     /// Queues of each disk, 1 to 64.
     pub disk_queues: u32,
-    /// The guest has a virtio-rng.
-    pub rng: bool,
-    /// The guest has a balloon, which reports free pages.
-    pub balloon: bool,
-    /// The guest has a socket device; its address is the record's.
-    pub vsock: bool,
-    /// The guest has an i6300esb watchdog, and this follows when it runs out.
+    /// Devices of which a machine has at most one, in the order in which they get addresses.
+    pub single_devices: Vec<SingleDevice>,
+    /// What follows when the watchdog runs out, if there is one.
     pub watchdog: Option<WatchdogAction>,
-    /// Devices by which the guest reports a panic.
+    /// By what the guest reports a panic, beside [`SingleDevice::Pvpanic`].
     pub panic_devices: PanicDevices,
     /// The guest waits for an unpause before its first instruction.
     pub start_paused: bool,
@@ -79,6 +76,12 @@ pub struct Vmi {
 }
 
 impl Vmi {
+    /// Whether its machine has this device.
+    #[must_use]
+    pub fn has(&self, device: SingleDevice) -> bool {
+        self.single_devices.contains(&device)
+    }
+
     /// The number of the interface that others know the guest by: that of the pod network, wherever it stands, else the first.
     #[must_use]
     pub fn primary_interface(&self) -> Option<usize> {
@@ -137,13 +140,11 @@ pub enum WatchdogAction {
     Shutdown,
 }
 
-/// Devices by which a guest reports a panic.
+/// By what a guest reports a panic, but for PCI functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PanicDevices {
     /// pvpanic at its I/O port.
     pub isa: bool,
-    /// pvpanic on PCI.
-    pub pci: bool,
     /// Hyper-V's crash registers.
     pub hyperv: bool,
 }

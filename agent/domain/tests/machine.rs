@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use agent_domain::{
     Admitted, ClockOptions, ClockTime, CpuFeature, DiskBlocks, DiskCache, DiskErrors, DiskOptions,
-    HypervOptions, KvmOptions, Vmi,
+    HypervOptions, KvmOptions, SingleDevice, Vmi,
 };
 use proto_machine::cpu_features::FeaturePolicy;
 use proto_machine::cpu_models::NamedModel;
@@ -400,14 +400,14 @@ fn a_link_is_up_or_down_and_an_absent_interface_is_none() {
 #[test]
 fn a_balloon_is_there_unless_it_is_not_wanted_and_a_socket_device_if_it_is() {
     let (vmi, _) = admitted(&json!({}));
-    assert!(vmi.balloon && !vmi.vsock);
+    assert!(vmi.has(SingleDevice::Balloon) && !vmi.has(SingleDevice::Vsock));
     let devices = json!({
         "autoattachMemBalloon": false,
         "autoattachVSOCK": true,
         "interfaces": [{"name": "net", "bridge": {}}],
     });
     let (vmi, _) = admitted(&json!({"devices": devices}));
-    assert!(!vmi.balloon && vmi.vsock);
+    assert!(!vmi.has(SingleDevice::Balloon) && vmi.has(SingleDevice::Vsock));
 }
 
 #[test]

@@ -94,8 +94,8 @@ pub(crate) fn assemble<'a>(
         }),
         smbios: Some(smbios(&vmi.identity)),
         isa_pvpanic: vmi.panic_devices.isa,
+        on_panic: v1::PanicPolicy::Unspecified.into(),
         vm_gen_id: launch.generation_id.to_vec(),
-        ..v1::MachineConfig::default()
     };
     Ok((machine, descriptors.0))
 }

@@ -6,7 +6,7 @@
 //! | address | what |
 //! | --- | --- |
 //! | 00:00 | host bridge |
-//! | 00:01 and up | disks in the order of the spec, then all that there is one of (rng, console, watchdog, pvpanic, balloon, vsock) |
+//! | 00:01 and up | disks in the order of the spec, then all that there is one of, as [`SingleDevice::ALL`] has them |
 //! | up to 00:1e | root ports, ascending by the bus behind them |
 //! | 00:1f | LPC bridge, on machines with firmware |
 //! | 01:00 and up | interfaces in the order of the spec, each behind a root port of its own |
@@ -68,7 +68,8 @@ impl PciDemand {
                 .map(|interface| demand(interface.name.as_str(), interface.pci_address))
                 .collect(),
             singles: vmi
-                .single_devices()
+                .single_devices
+                .iter()
                 .map(|device| demand(device.name(), None))
                 .collect(),
             hot_plug_memory_bytes: Some(vmi.memory_bytes),

@@ -1,6 +1,6 @@
 //! What a VMI needs of its node, and whether it gets a reservation for it.
 
-use agent_domain::Vmi;
+use agent_domain::{SingleDevice, Vmi};
 use serde::{Deserialize, Serialize};
 
 use crate::cpus::CpuSet;
@@ -38,19 +38,32 @@ pub const VSOCK_BYTES: u64 = 72 * MIB;
 /// KVM notes of each page, a 2048th; logs of what is written.
 const PAGE_SHARE: u64 = 128;
 
+/// A device of which there is one at most, beyond what [`VMM_BYTES`] has for it.
+const fn single_bytes(device: SingleDevice) -> u64 {
+    match device {
+        SingleDevice::Vsock => VSOCK_BYTES,
+        SingleDevice::Rng
+        | SingleDevice::Console
+        | SingleDevice::Watchdog
+        | SingleDevice::Pvpanic
+        | SingleDevice::Balloon => 0,
+    }
+}
+
 /// Memory that a VMI's VMM may take beside its guest's: the sum of what its parts may hold.
 #[must_use]
 pub fn overhead_bytes(vmi: &Vmi) -> u64 {
     let count = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
     let overlaid = vmi.disks.iter().filter(|disk| disk.is_overlaid());
     let pairs = vmi.interfaces.iter().map(|nic| u64::from(nic.queues));
+    let singles = vmi.single_devices.iter().copied().map(single_bytes);
     let parts = [
         (u64::from(vmi.cpus.count()), VCPU_BYTES),
         (count(vmi.disks.len()), DISK_BYTES),
         (count(overlaid.count()), BITMAP_BYTES),
         (count(vmi.interfaces.len()), NIC_BYTES),
         (pairs.sum(), PAIR_BYTES),
-        (u64::from(vmi.vsock), VSOCK_BYTES),
+        (1, singles.sum()),
     ];
     let devices = parts
         .into_iter()

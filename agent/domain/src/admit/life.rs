@@ -1,5 +1,6 @@
 //! How a guest starts and ends; watchdog and panic devices.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proto_node::vmi::{Devices, VirtualMachineInstanceSpec};
@@ -71,14 +72,16 @@ pub(super) fn watchdog(devices: &Devices, review: &mut Review<'_>) -> Option<Wat
 /// The panic devices, one of each model at most. Unknown models were reported already.
 pub(super) fn panic_devices(devices: &Devices, review: &mut Review<'_>) -> PanicDevices {
     let mut all = PanicDevices::default();
+    let mut seen = BTreeSet::new();
     for (index, device) in devices.panic_devices.iter().enumerate() {
-        let there = match device.model.as_str() {
-            "isa" => &mut all.isa,
-            "pvpanic" => &mut all.pci,
-            "hyperv" => &mut all.hyperv,
+        match device.model.as_str() {
+            "isa" => all.isa = true,
+            "hyperv" => all.hyperv = true,
+            // A PCI function, which `SingleDevice` has.
+            "pvpanic" => {}
             _ => continue,
-        };
-        if std::mem::replace(there, true) {
+        }
+        if !seen.insert(&device.model) {
             let path = format!("spec.domain.devices.panicDevices[{index}].model");
             let error = FieldError::new(path, Rule::Duplicate, "a guest has one of each model");
             review.push(error.value(&device.model).beyond(Bound::Release));

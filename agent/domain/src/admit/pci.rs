@@ -74,9 +74,8 @@ pub(super) fn check(devices: &Devices, review: &mut Review<'_>) {
 
 /// Refuses more devices than a machine has room for.
 pub(super) fn check_count(devices: &Devices, review: &mut Review<'_>) {
-    let singles: Vec<&str> = SingleDevice::ALL
-        .into_iter()
-        .filter(|single| *single != SingleDevice::Console && single.is_wanted(devices))
+    let singles: Vec<&str> = SingleDevice::wanted(devices)
+        .filter(|single| *single != SingleDevice::Console)
         .map(SingleDevice::name)
         .collect();
     let count = devices.disks.len() + devices.interfaces.len() + singles.len();

@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use agent_domain::{
     Admitted, Boot, DiskSource, HugepageSize, ImageLocation, MemoryOptions, MissingFirmware,
-    NodeCaps, PanicDevices, PathGrant, PathRules, PodPool, RebootPolicy, Vmi, WatchdogAction,
+    NodeCaps, PanicDevices, PathGrant, PathRules, PodPool, RebootPolicy, SingleDevice, Vmi,
+    WatchdogAction,
 };
 use proto_node::{Node, from_node, to_json};
 use serde_json::{Value, json};
@@ -138,7 +139,7 @@ fn a_good_manifest_becomes_a_value_with_all_defaults() {
         kernel.image,
         ImageLocation::Directory(PathBuf::from("/var/lib/kvmlet/disks/debian"))
     );
-    assert!(vmi.rng);
+    assert!(vmi.has(SingleDevice::Rng));
     assert_eq!(vmi.interfaces[0].mac.octets()[0], 2);
     let names: Vec<&str> = vmi.disks.iter().map(|disk| disk.name.as_str()).collect();
     assert_eq!(
@@ -181,6 +182,8 @@ fn a_watchdog_resets_and_a_panic_device_is_at_its_port_unless_it_is_said_otherwi
         ..PanicDevices::default()
     };
     assert_eq!(admitted.vmi.panic_devices, isa);
+    assert!(admitted.vmi.has(SingleDevice::Watchdog));
+    assert!(!admitted.vmi.has(SingleDevice::Pvpanic));
     let shown = &to_json(&admitted.object)["spec"]["domain"]["devices"];
     assert_eq!(shown["watchdog"]["i6300esb"]["action"], "reset");
     assert_eq!(shown["panicDevices"][0]["model"], "isa");
@@ -191,10 +194,10 @@ fn a_watchdog_resets_and_a_panic_device_is_at_its_port_unless_it_is_said_otherwi
     assert_eq!(admitted.vmi.watchdog, Some(WatchdogAction::Shutdown));
     let others = PanicDevices {
         isa: false,
-        pci: true,
         hyperv: true,
     };
     assert_eq!(admitted.vmi.panic_devices, others);
+    assert!(admitted.vmi.has(SingleDevice::Pvpanic));
     let again = Vmi::admit(admitted.object.clone(), &caps()).unwrap();
     assert_eq!(admitted, again);
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agent_domain::{Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, Vmi};
+use agent_domain::{
+    Attachment, Boot, Disk, DiskSource, FirmwareBoot, KernelBoot, SingleDevice, Vmi,
+};
 use agent_plan::{Failure, ImageEvent, PciAddresses, Record, Timestamp};
 use proto_vmm::v1::{self, request::Kind};
 
@@ -281,7 +283,7 @@ impl LinuxHost {
         vmi: &Vmi,
         record: &Record,
     ) -> Result<Option<OpenedVsock>, Failure> {
-        if !vmi.vsock {
+        if !vmi.has(SingleDevice::Vsock) {
             return Ok(None);
         }
         let cid = record

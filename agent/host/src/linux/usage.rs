@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_domain::{Attachment, PciAddress, PodBinding, Vmi};
+use agent_domain::{Attachment, PciAddress, PodBinding, SingleDevice, Vmi};
 use agent_plan::{PciAddresses, Record, VmmIdentity};
 use nix::time::{ClockId, clock_gettime};
 use proto_vmm::v1::{self, request::Kind};
@@ -216,7 +216,7 @@ async fn ask(
             .map(|response| nics(vmi, addresses, &response.net_stats))
             .unwrap_or_default();
     }
-    if vmi.balloon {
+    if vmi.has(SingleDevice::Balloon) {
         // New ones come in the guest's own time, for the next who asks.
         let wanted = v1::GetBalloonStats { refresh: true };
         let asked = connection.ask(Kind::GetBalloonStats(wanted));

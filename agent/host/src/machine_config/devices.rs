@@ -21,7 +21,7 @@ pub(super) fn devices<'a>(
     descriptors: &mut Descriptors<'a>,
 ) -> Result<Vec<v1::PciDevice>, AssembleError> {
     let mut devices: Vec<_> = addresses.root_ports.iter().map(root_port).collect();
-    for device in vmi.single_devices() {
+    for &device in &vmi.single_devices {
         let address = addresses.single(device);
         let address = find(address.as_ref(), "the device", device.name())?;
         let kind = single(device, vmi, opened, descriptors);

@@ -5,7 +5,7 @@ mod placement;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use agent_domain::{Boot, DiskCache};
+use agent_domain::{Boot, DiskCache, SingleDevice};
 use agent_plan::PciDemand;
 use proto_vmm::v1::pci_device::Kind;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ fn opened(vmi: &Vmi, cache: DiskCache) -> Opened {
             })
             .collect(),
         guest_agent: null(),
-        vsock: vmi.vsock.then(|| OpenedVsock {
+        vsock: vmi.has(SingleDevice::Vsock).then(|| OpenedVsock {
             cid: 7,
             listener: null(),
             broker: null(),

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agent_domain::{MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool, Vmi};
+use agent_domain::{MissingFirmware, NodeCaps, PathGrant, PathRules, PodPool, SingleDevice, Vmi};
 use agent_host::{DebugIoPorts, Host, LinuxHost, LinuxHostConfig, ObserveInput, PodNetworkConfig};
 use agent_plan::{
     Action, Completed, Failure, Holding, Launch, Observed, PciDemand, Record, Timestamp, VmiId,
@@ -251,7 +251,7 @@ pub async fn execute(
 ) -> Result<Completed, Failure> {
     let mut record = record(vmi.uid.as_str(), incarnation);
     record.allocations.pci.complete(&PciDemand::of(vmi));
-    record.allocations.vsock_cid = vmi.vsock.then_some(VSOCK_CID);
+    record.allocations.vsock_cid = vmi.has(SingleDevice::Vsock).then_some(VSOCK_CID);
     host.execute(&action, vmi, &record).await
 }
 

@@ -10,7 +10,7 @@ use crate::options::{CpusFlag, DiskFlag, EntryFlag, NetFlag, SizeFlag};
 use crate::peripherals::Peripherals;
 use crate::tuning::Tuning;
 
-/// What `--help` prints.
+/// What `--help` prints first.
 pub const HELP: &str = "\
 A machine without an agent.
 
@@ -48,17 +48,10 @@ CPUs and memory:
   --prefault             all memory is there before the guest starts
   --numa NODE            SIZE,vcpus=0-1:3, then any of: ,bind=NODES ,preferred=NODE ,interleave=NODES ,distances=10:20
   --pin WHO=CPUS         WHO is the number of a vCPU, emulator, or the name of a disk's thread
-devices that a machine has one of, and what watches over the guest's life:
-  --rng
-  --port PORT            NAME of a port of the virtio console, then any of: ,listen=PATH ,console (only the first)
-  --balloon BALLOON      SIZE at the start, then any of: ,oom ,reporting ,stats=MILLISECONDS
-  --vsock VSOCK          CID, then any of: ,listen=PATH ,broker=DIRECTORY that has a Unix socket for each port
-  --watchdog ACTION      an i6300esb; reset, shutdown, poweroff, pause or none follows when it runs out
-  --pvpanic PLACE        isa, pci
-  --on-panic WHAT        end, pause, restart [default: end]
-  --generation-id ID     32 hexadecimal digits
-  --smbios TABLE         one of system, board and chassis, then ,serial=S ,manufacturer=M and so on; or oem,TEXT,...
+";
 
+/// What it prints after the flags of [`peripherals`](crate::peripherals).
+pub const ASK_HELP: &str = "
 vmm-front ask SOCKET QUESTION    asks a VMM that runs
   status                 prints the machine's status
   timeline               prints when it came how far on its start, in nanoseconds after the process began

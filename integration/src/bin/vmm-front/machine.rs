@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use agent_domain::PciAddress;
+use agent_domain::{PciAddress, SingleDevice};
 use agent_plan::{AddressDemand, PciAddresses, PciDemand};
 use anyhow::Context;
 use nix::libc::O_DIRECT;
@@ -17,7 +17,6 @@ use crate::files::{Descriptors, open, read_only};
 use crate::firmware;
 use crate::flags::Run;
 use crate::options::{CpusFlag, DiskFlag, NetFlag};
-use crate::singles;
 
 /// What a VMM is configured with.
 pub struct Assembled {
@@ -52,7 +51,7 @@ pub fn assemble(flags: &Run) -> anyhow::Result<Assembled> {
     };
     machine.firmware = firmware::boot(&flags.firmware, &machine.devices, &mut descriptors)?;
     flags.tuning.apply(&mut machine);
-    singles::set_the_rest(&mut machine, &flags.peripherals);
+    flags.peripherals.set_the_rest(&mut machine);
     if flags.no_reboot {
         machine.set_reboot_policy(v1::RebootPolicy::Terminate);
     }
@@ -98,7 +97,8 @@ fn cpus(flag: &CpusFlag) -> v1::Cpus {
 
 /// All functions, at the addresses that an agent would give them.
 fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1::PciDevice>> {
-    let addresses = addresses(flags);
+    let singles = flags.peripherals.messages(descriptors)?;
+    let addresses = addresses(flags, singles.iter().map(|(single, _)| *single));
     let mut devices: Vec<v1::PciDevice> = addresses.root_ports.iter().map(root_port).collect();
     for (index, flag) in flags.disk.iter().enumerate() {
         let mut blk = flag.blk.clone();
@@ -134,22 +134,19 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
             Kind::Net(net),
         ));
     }
-    for single in singles::of(&flags.peripherals) {
+    for (single, message) in singles {
         let address = find(addresses.single(single).as_ref(), single.name())?;
-        if let Some(device) = singles::message(single, &flags.peripherals, descriptors)? {
-            devices.push(v1::PciDevice::at(address.bus, address.device, device));
-        }
+        devices.push(v1::PciDevice::at(address.bus, address.device, message));
     }
     Ok(devices)
 }
 
-fn addresses(flags: &Run) -> PciAddresses {
+fn addresses(flags: &Run, singles: impl Iterator<Item = SingleDevice>) -> PciAddresses {
     let named = |name: String| AddressDemand {
         name,
         address: None,
     };
     let numbered = |count: usize| (0..count).map(|index| named(index.to_string())).collect();
-    let singles = singles::of(&flags.peripherals);
     let demand = PciDemand {
         disks: numbered(flags.disk.len()),
         interfaces: numbered(flags.net.len()),

@@ -20,7 +20,6 @@ mod peripherals;
 mod place_options;
 mod relay;
 mod run;
-mod singles;
 mod smbios;
 mod socket;
 mod status;
@@ -29,14 +28,14 @@ mod tuning;
 use std::process::ExitCode;
 
 use arguments::Arguments;
-use flags::{Command, HELP};
+use flags::{ASK_HELP, Command, HELP};
 
 fn main() -> ExitCode {
     let done = match Command::parse(Arguments::of_this_process()) {
         Ok(Command::Run(run)) => run::run(&run),
         Ok(Command::Ask(ask)) => ask::ask(&ask),
         Ok(Command::Help) => {
-            print!("{HELP}");
+            print!("{HELP}{}{ASK_HELP}", peripherals::HELP);
             Ok(())
         }
         Err(error) => Err(error),

@@ -1,36 +1,48 @@
-//! Flags of devices that a machine has one of, and of what watches over the guest's life.
+//! Flags of devices that a machine has one of, and of what watches over the guest's life: what `--help` says of them, and what
+//! the VMM gets.
 
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use agent_domain::SingleDevice;
 use anyhow::{Context, bail};
 use proto_vmm::v1;
+use proto_vmm::v1::pci_device::Kind;
 
 use crate::arguments::Arguments;
+use crate::broker;
+use crate::files::Descriptors;
 use crate::options::{SizeFlag, split, unknown};
 use crate::smbios::SmbiosFlag;
+
+/// What `--help` prints of them.
+pub const HELP: &str = "\
+devices that a machine has one of, and what watches over the guest's life:
+  --rng
+  --port PORT            NAME of a port of the virtio console, then any of: ,listen=PATH ,console (only the first)
+  --balloon BALLOON      SIZE at the start, then any of: ,oom ,reporting ,stats=MILLISECONDS
+  --vsock VSOCK          CID, then any of: ,listen=PATH ,broker=DIRECTORY that has a Unix socket for each port
+  --watchdog ACTION      an i6300esb; reset, shutdown, poweroff, pause or none follows when it runs out
+  --pvpanic PLACE        isa, pci
+  --on-panic WHAT        end, pause, restart [default: end]
+  --generation-id ID     32 hexadecimal digits
+  --smbios TABLE         one of system, board and chassis, then ,serial=S ,manufacturer=M and so on; or oem,TEXT,...
+";
 
 /// Devices besides disks and network cards.
 #[derive(Debug, Default)]
 pub struct Peripherals {
-    pub rng: bool,
-    /// NAME of a port of the virtio console, then any of: ,listen=PATH ,console (only the first)
-    pub port: Vec<PortFlag>,
-    /// SIZE of the balloon at the start, then any of: ,oom ,reporting ,stats=MILLISECONDS
-    pub balloon: Option<BalloonFlag>,
-    /// CID, then any of: ,listen=PATH ,broker=DIRECTORY that has a Unix socket for each port
-    pub vsock: Option<VsockFlag>,
-    /// An i6300esb, and what follows when it runs out.
-    pub watchdog: Option<WatchdogFlag>,
-    /// Panic devices.
-    pub pvpanic: Vec<PvpanicFlag>,
-    /// What follows a panic.
-    pub on_panic: OnPanicFlag,
-    /// 32 hexadecimal digits.
-    pub generation_id: Option<GenerationFlag>,
-    /// One of system, board and chassis, then names and values: ,serial=S ,manufacturer=M and so on;
-    /// or oem, then texts: ,TEXT
-    pub smbios: Vec<SmbiosFlag>,
+    rng: bool,
+    port: Vec<PortFlag>,
+    balloon: Option<BalloonFlag>,
+    vsock: Option<VsockFlag>,
+    watchdog: Option<WatchdogFlag>,
+    pvpanic: Vec<PvpanicFlag>,
+    on_panic: OnPanicFlag,
+    generation_id: Option<GenerationFlag>,
+    smbios: Vec<SmbiosFlag>,
 }
 
 impl Peripherals {
@@ -50,6 +62,104 @@ impl Peripherals {
         }
         Ok(true)
     }
+
+    /// Messages for the VMM of the devices that the flags ask for, in the order in which they get addresses; descriptors that
+    /// they need are added to `descriptors`.
+    pub fn messages(
+        &self,
+        descriptors: &mut Descriptors,
+    ) -> anyhow::Result<Vec<(SingleDevice, Kind)>> {
+        let mut messages = Vec::new();
+        for device in SingleDevice::ALL {
+            let message = self.message(device, descriptors)?;
+            messages.extend(message.map(|message| (device, message)));
+        }
+        Ok(messages)
+    }
+
+    fn message(
+        &self,
+        device: SingleDevice,
+        descriptors: &mut Descriptors,
+    ) -> anyhow::Result<Option<Kind>> {
+        Ok(match device {
+            SingleDevice::Rng => self.rng.then_some(Kind::Rng(v1::VirtioRng {})),
+            SingleDevice::Console if self.port.is_empty() => None,
+            SingleDevice::Console => Some(Kind::Console(console(&self.port, descriptors)?)),
+            SingleDevice::Watchdog => self.watchdog.map(|WatchdogFlag(action)| {
+                Kind::I6300esb(v1::I6300Esb {
+                    action: action.into(),
+                })
+            }),
+            SingleDevice::Pvpanic => {
+                let is_wanted = self.pvpanic.contains(&PvpanicFlag::Pci);
+                is_wanted.then_some(Kind::Pvpanic(v1::Pvpanic {}))
+            }
+            SingleDevice::Balloon => self
+                .balloon
+                .as_ref()
+                .map(|BalloonFlag(balloon)| Kind::Balloon(*balloon)),
+            SingleDevice::Vsock => self
+                .vsock
+                .as_ref()
+                .map(|flag| Ok::<_, anyhow::Error>(Kind::Vsock(vsock(flag, descriptors)?)))
+                .transpose()?,
+        })
+    }
+
+    /// Adds what is no PCI function.
+    pub fn set_the_rest(&self, machine: &mut v1::MachineConfig) {
+        machine.isa_pvpanic = self.pvpanic.contains(&PvpanicFlag::Isa);
+        machine.set_on_panic(self.on_panic.0);
+        if let Some(id) = self.generation_id {
+            machine.vm_gen_id = id.0.to_vec();
+        }
+        machine.smbios = crate::smbios::smbios(&self.smbios);
+    }
+}
+
+fn console(ports: &[PortFlag], descriptors: &mut Descriptors) -> anyhow::Result<v1::VirtioConsole> {
+    let mut console = v1::VirtioConsole::default();
+    for port in ports {
+        let listen_fd = port
+            .listen
+            .as_deref()
+            .map(|path| descriptors.add(listen(path)?))
+            .transpose()?;
+        console.ports.push(v1::VirtioConsolePort {
+            name: port.name.clone(),
+            is_console: port.is_console,
+            listen_fd,
+        });
+    }
+    Ok(console)
+}
+
+fn vsock(flag: &VsockFlag, descriptors: &mut Descriptors) -> anyhow::Result<v1::VirtioVsock> {
+    let listen_fd = flag
+        .listen
+        .as_deref()
+        .map(|path| descriptors.add(listen(path)?))
+        .transpose()?;
+    let broker_fd = flag
+        .broker
+        .as_deref()
+        .map(|directory| descriptors.add(broker::start(directory)?))
+        .transpose()?;
+    Ok(v1::VirtioVsock {
+        guest_cid: flag.cid,
+        listen_fd,
+        broker_fd,
+    })
+}
+
+/// Listens at `path`, where a machine that was saved may have listened before.
+fn listen(path: &Path) -> anyhow::Result<OwnedFd> {
+    if path.exists() {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path).with_context(|| path.display().to_string())?;
+    Ok(listener.into())
 }
 
 /// A port of the virtio console.
