@@ -1,4 +1,4 @@
-//! Cards whose frames the kernel moves.
+//! NICs whose frames the kernel moves.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -13,7 +13,7 @@ use super::*;
 use crate::fixed_devices::FixedDevices;
 use crate::numa::NumaNode;
 
-/// Cards with a number behind a root port and on bus 0.
+/// NICs with a number behind a root port and on bus 0.
 fn pci() -> DescribedPci {
     DescribedPci {
         last_bus: 3,

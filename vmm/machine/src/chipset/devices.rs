@@ -7,7 +7,7 @@ use vmm_devices::pvpanic::PvpanicPort;
 use vmm_devices::serial::SerialPort;
 
 use crate::acpi::{COM1_PORT, COM1_PORTS, PVPANIC_PORT};
-use crate::config::DebugPorts;
+use crate::config::DebugIoPorts;
 use crate::events::GuestEvents;
 use crate::fixed_devices::FixedDevices;
 use crate::legacy::{
@@ -15,7 +15,7 @@ use crate::legacy::{
     TIMESTAMP_PORT, Timestamp,
 };
 use crate::pci::ConfigPorts;
-use crate::pci::ports::{CONFIG_PORT, CONFIG_PORTS};
+use crate::pci::config_io_ports::{CONFIG_PORT, CONFIG_PORTS};
 use crate::port_device::{PlacedDevice, PortDevice, SavedChipset};
 use crate::snapshot::device_error;
 use crate::snapshot::error::SnapshotError;
@@ -26,7 +26,7 @@ pub(crate) struct ChipsetPlan<'a> {
     pub(crate) config_ports: ConfigPorts,
     pub(crate) clock: Clock,
     pub(crate) fixed: FixedDevices,
-    pub(crate) debug: DebugPorts,
+    pub(crate) debug: DebugIoPorts,
     /// Where the timestamp port notes the time of the first write.
     pub(crate) first_timestamp: Arc<AtomicU64>,
     pub(crate) events: &'a GuestEvents,
@@ -39,7 +39,7 @@ pub(crate) fn devices(plan: ChipsetPlan<'_>) -> Vec<PlacedDevice> {
         config_ports,
         clock,
         fixed: FixedDevices { isa_pvpanic },
-        debug: DebugPorts { timestamp, exit },
+        debug: DebugIoPorts { timestamp, exit },
         first_timestamp,
         events,
     } = plan;

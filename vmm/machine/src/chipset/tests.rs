@@ -12,7 +12,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::*;
 use crate::acpi::DescribedPci;
-use crate::config::DebugPorts;
+use crate::config::DebugIoPorts;
 use crate::events::GuestEvents;
 use crate::firmware::config::{DebugLog, FirmwareConfig};
 use crate::firmware::order::BootOrder;
@@ -71,7 +71,7 @@ fn machine(has_firmware: bool) -> Option<Machine> {
             config_ports: ConfigPorts::new(Arc::clone(&bus), events.clone()),
             clock: Clock::new(0),
             fixed: FixedDevices::ALL,
-            debug: DebugPorts {
+            debug: DebugIoPorts {
                 timestamp: true,
                 exit: true,
             },
