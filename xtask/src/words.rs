@@ -213,10 +213,10 @@ fn wrong_subject(line: &str) -> Option<String> {
             "commit {id}: its subject has {length} characters, of at most {SUBJECT}"
         ));
     }
-    let area = subject.split_once(": ").map_or("", |(area, _)| area);
-    if area.trim().is_empty() {
+    let room = subject.split_once(": ").map_or("", |(room, _)| room);
+    if room.trim().is_empty() {
         return Some(format!(
-            "commit {id}: its subject begins with no area: {subject:?}"
+            "commit {id}: its subject begins with no room: {subject:?}"
         ));
     }
     None

@@ -16,7 +16,7 @@ use redb::StorageBackend;
 use redb::backends::FileBackend;
 
 use crate::directory::sync_parent;
-use crate::frames::{finish, frame_at};
+use crate::frames::{PREFIX_BYTES, finish, frame_at};
 use crate::operations::Operations;
 
 /// Bytes of the log at most. An agent that was killed carries them out in a fraction of a second.
@@ -147,13 +147,26 @@ impl Wal {
             return false;
         }
         finish(&mut frame, epoch, self.frames);
-        // Where it cannot be written, for want of space above all, nobody can say what of it is on disk.
-        self.is_spoiled = self.write(&frame, end).is_err();
-        if !self.is_spoiled {
+        if self.write(&frame, end).is_ok() {
             self.frames += 1;
             self.end = end;
+            return true;
         }
-        !self.is_spoiled
+        // For want of space above all. Nobody can say what of it is on disk.
+        self.is_spoiled = true;
+        self.erase();
+        false
+    }
+
+    /// Has the frame that could not be written not count where the file is read again, as far as that can be done.
+    fn erase(&mut self) {
+        let offset = self.end;
+        let erased = match &self.file {
+            LogFile::Open(file) => file.write(offset, &[0; PREFIX_BYTES]),
+            LogFile::Missing(_) => Ok(()),
+        };
+        // What cannot be erased is void after the checkpoint that follows.
+        drop(erased);
     }
 
     fn write(&mut self, frame: &[u8], end: u64) -> io::Result<()> {

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use integration::testguest::{self, Results};
 use vmm_devices::serial::{ConsoleOutput, SerialPort};
 use vmm_machine::{
-    BootSource, BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugIoPorts, DeviceConfig,
-    FixedDevices, GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig, MachineHandle,
-    MachineState, MachineThread, MemoryConfig, Observer, PciAddress, Placement, RebootPolicy,
-    Request, RequestError, Restore, SerialConfig, Snapshot, Status, load_ram, save_ram,
+    BootSource, BuildError, Change, ClockConfig, CpuConfig, CpuTopology, DebugIoPorts,
+    DeviceConfig, FixedDevices, GuestRam, KernelConfig, KernelEntry, LifeConfig, MachineConfig,
+    MachineHandle, MachineState, MachineThread, MemoryConfig, Observer, PciAddress, Placement,
+    RebootPolicy, Request, RequestError, Restore, SerialConfig, Snapshot, Status, load_ram,
+    save_ram,
 };
 use vmm_sys::threads::Threads;
 use vmm_sys_util::eventfd::EventFd;

@@ -11,10 +11,10 @@ use vmm_kvm::KvmError;
 pub(crate) use self::devices::{ChipsetPlan, devices};
 use crate::acpi::{PM_BASE, PM_PORTS};
 use crate::firmware::Platform;
+use crate::io_ports::Buses;
 use crate::legacy::{LegacyState, PowerManagement};
 use crate::pci::PciBus;
 use crate::port_device::{PlacedDevice, SavedChipset, lock};
-use crate::io_ports::Buses;
 use crate::snapshot::Snapshot;
 use crate::snapshot::error::SnapshotError;
 

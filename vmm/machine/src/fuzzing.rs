@@ -17,11 +17,11 @@ use crate::config::DebugIoPorts;
 use crate::events::GuestEvents;
 use crate::fixed_devices::FixedDevices;
 use crate::gate::Gate;
+use crate::io_ports::Buses;
 use crate::legacy::{Clock, PowerManagement};
 use crate::pci::address::PciAddress;
 use crate::pci::{ConfigPorts, PciBus, PlacedFunction};
 use crate::port_device::{PlacedDevice, SavedChipset};
-use crate::io_ports::Buses;
 use crate::request::Message;
 use crate::snapshot::Snapshot;
 

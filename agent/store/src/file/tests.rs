@@ -284,7 +284,7 @@ fn nothing_that_was_acknowledged_is_lost_when_the_power_goes() {
         .files
         .each_ref()
         .map(|it| it.synced.clone());
-    for seed in 1..400_u64 {
+    for seed in 1..250_u64 {
         let mut files = new.clone();
         let mut expected = Expected::default();
         for (round, from) in [0, 1000, 2000].into_iter().enumerate() {
