@@ -30,12 +30,12 @@ const TAIL_BYTES: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The condition of a VMI of which the node failed to sync a disk.
-const SYNC_FAILED: &str = "DiskSyncFailed";
+const DISK_SYNC_FAILED: &str = "DiskSyncFailed";
 
 /// Conditions that are worth a word while they hold, or may hold; the others are while they do not.
 const WORTH_WHILE_TRUE: [&str; 7] = [
     "DevicesSubstituted",
-    SYNC_FAILED,
+    DISK_SYNC_FAILED,
     "FieldsIgnored",
     "Paused",
     "Provisioning",
@@ -308,7 +308,7 @@ fn hints(object: &Value, machine: Option<&Value>, name: &str) -> Vec<String> {
         .find(|condition| condition["type"] == "Paused")
         .map(|condition| text(condition, "/reason"));
     let mut hints = Vec::new();
-    let has_sync_failed = conditions(object).any(|condition| condition["type"] == SYNC_FAILED);
+    let has_sync_failed = conditions(object).any(|condition| condition["type"] == DISK_SYNC_FAILED);
     if has_sync_failed {
         hints.push(
             "the node's disk and its kernel log (dmesg): why the data was not written".into(),

@@ -133,7 +133,7 @@ impl<H: Host> Actor<H> {
         }
     }
 
-    /// Looks once and does what the plan says.
+    /// Reconciles once: observes, and does what the plan says.
     async fn round(&mut self) -> Result<Next, WriteError> {
         let Some((target, object)) = self.object()? else {
             self.agent.host.drop_vmi_state(&self.uid);

@@ -1,4 +1,4 @@
-//! Whose the host's files are: what is remembered of them, beside what the configuration grants.
+//! Which namespaces may use which files of the host: records of the ledger, beside the grants of the configuration.
 //!
 //! The configuration says what a namespace may use. Two things it cannot say: that a disk which
 //! several namespaces could name belongs to the one that has written to it, and which namespaces used

@@ -156,7 +156,7 @@ impl PathRules {
     /// Whether a path that was reached by way of another is not this namespace's: it is another's disk, or lies in one of the
     /// configured directories, where nothing says that this namespace has it.
     #[must_use]
-    pub fn is_of_another(&self, namespace: &str, path: &Path) -> bool {
+    pub fn belongs_to_other_namespace(&self, namespace: &str, path: &Path) -> bool {
         if self.exact_grant(namespace, path).is_some() {
             return false;
         }

@@ -231,14 +231,17 @@ impl AllowedPaths {
     }
 
     /// The refusal of a path that leads to such a disk.
-    pub(crate) fn of_another(&self, path: &Path) -> BeneathError {
+    pub(crate) fn other_namespace_error(&self, path: &Path) -> BeneathError {
         self.not_allowed(path, &PathRefusal::OwnedByOtherNamespace)
     }
 
     /// Symlinks within a directory may lead from one disk to another, and to the directory of another namespace.
     fn check_place(&self, place: &Path, path: &Path) -> Result<(), BeneathError> {
-        if self.rules.is_of_another(&self.namespace, place) {
-            return Err(self.of_another(path));
+        if self
+            .rules
+            .belongs_to_other_namespace(&self.namespace, place)
+        {
+            return Err(self.other_namespace_error(path));
         }
         Ok(())
     }

@@ -265,13 +265,15 @@ impl DiskOpener {
             (opened, _) => opened,
         };
         let file = opened.map_err(|source| not_opened(disk, source))?;
-        let device_is_of_another = || match Device::of(&file)? {
-            Some(device) => other_namespaces::device_is_of_another(device, &self.allowed, path),
+        let device_belongs_to_other_namespace = || match Device::of(&file)? {
+            Some(device) => {
+                other_namespaces::device_belongs_to_other_namespace(device, &self.allowed, path)
+            }
             None => Ok(false),
         };
-        match device_is_of_another() {
+        match device_belongs_to_other_namespace() {
             Ok(false) => Ok(file),
-            Ok(true) => Err(not_opened(disk, self.allowed.of_another(path))),
+            Ok(true) => Err(not_opened(disk, self.allowed.other_namespace_error(path))),
             Err(error) => Err(io_error(disk, path, "inspected", error)),
         }
     }

@@ -1,7 +1,7 @@
 //! The second, small planner: who of the node's VMIs may take memory, CPUs and huge pages.
 //!
 //! What was granted once counts first, whatever the node or its configuration have become: a guest that
-//! runs is never touched for want of room. What is left goes to those who wait, the oldest first. One
+//! runs is never touched for want of capacity. What is left goes to those who wait, the oldest first. One
 //! that does not fit is passed by: a guest that is too large for the node must not keep all others out.
 
 mod figures;

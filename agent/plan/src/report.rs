@@ -33,7 +33,7 @@ const TERMINATING: &str = "Terminating";
 const SILENT: &str = "VmmNotAnswering";
 
 /// Condition and event of a disk or variable store that the node failed to sync; data is lost.
-const SYNC_FAILED: &str = "DiskSyncFailed";
+const DISK_SYNC_FAILED: &str = "DiskSyncFailed";
 
 /// Says that the guest runs without limits.
 const NOT_ENFORCED: &str = "ResourcesNotEnforced";
@@ -196,13 +196,13 @@ pub(crate) fn sync_failure_event(before: &Record, after: &Record) -> Option<Plan
             .report
             .conditions
             .iter()
-            .find(|it| it.kind == SYNC_FAILED)?;
+            .find(|it| it.kind == DISK_SYNC_FAILED)?;
         Some(condition.message.clone())
     };
     let message = said(after).filter(|message| said(before).as_ref() != Some(message))?;
     Some(PlanEvent {
         kind: EventKind::Warning,
-        reason: SYNC_FAILED.to_owned(),
+        reason: DISK_SYNC_FAILED.to_owned(),
         message,
     })
 }
@@ -218,7 +218,7 @@ fn sync_failure_condition(
     let machine = ours(record, observed).and_then(|vmm| vmm.machine.present());
     let Some(machine) = machine else {
         let mut before = record.report.conditions.iter();
-        return before.find(|it| it.kind == SYNC_FAILED).cloned();
+        return before.find(|it| it.kind == DISK_SYNC_FAILED).cloned();
     };
     let disks = record
         .allocations
@@ -250,7 +250,13 @@ fn sync_failure_condition(
         String::from("WritebackFailed"),
         message,
     );
-    Some(condition(record, SYNC_FAILED, said, wanted.generation, now))
+    Some(condition(
+        record,
+        DISK_SYNC_FAILED,
+        said,
+        wanted.generation,
+        now,
+    ))
 }
 
 /// What is carried out for the guest, with its progress; it is there as long as that takes.

@@ -1,7 +1,7 @@
 //! Devices of a guest: PCI functions, virtio devices, the serial port, watchdogs, panic devices, and
 //! what firmware is configured by and keeps its variables in.
 //!
-//! The room owns what a guest sees of a device and nothing of how it is reached: vCPU exits, KVM and
+//! This crate owns what a guest sees of a device and nothing of how it is reached: vCPU exits, KVM and
 //! address spaces belong to `vmm/machine`, which drives devices through three traits only:
 //! [`BusDevice`] (ports and ranges), [`PciFunction`] (a function with BARs) and, in the other
 //! direction, [`MsiBinding`] (how a message-signalled interrupt reaches the guest).

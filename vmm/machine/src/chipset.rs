@@ -1,4 +1,4 @@
-//! The devices at ports of a machine, with what the machine itself needs of them.
+//! The devices at I/O ports of a machine, with what the machine itself needs of them.
 
 mod devices;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::port_device::{PlacedDevice, SavedChipset, lock};
 use crate::snapshot::Snapshot;
 use crate::snapshot::error::SnapshotError;
 
-/// All devices at ports, and what firmware needs besides.
+/// All devices at I/O ports, and what firmware needs besides.
 pub(crate) struct Chipset {
     /// `power` is one of them.
     devices: Vec<PlacedDevice>,

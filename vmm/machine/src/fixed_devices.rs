@@ -1,6 +1,6 @@
-//! What configuration, chipset and tables say of devices at fixed ports.
+//! What configuration, chipset and tables say of devices at fixed I/O ports.
 
-/// Devices at fixed ports that only some machines have.
+/// Devices at fixed I/O ports that only some machines have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedDevices {
     /// A panic device at I/O port 0x505.

@@ -1,4 +1,4 @@
-//! What the chipset knows of each device at ports.
+//! What the chipset knows of each device at I/O ports.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::legacy::state::LegacyState;
 use crate::snapshot::Snapshot;
 use crate::snapshot::error::SnapshotError;
 
-/// A device at ports. One without state keeps the defaults.
+/// A device at I/O ports. One without state keeps the defaults.
 pub(crate) trait PortDevice: BusDevice {
     /// Back to power-on.
     fn reset(&mut self) {}
@@ -43,7 +43,7 @@ impl<'a> SavedChipset<'a> {
     }
 }
 
-/// A device that vCPUs and the machine's owner share.
+/// A device that vCPUs and the machine thread share.
 pub(crate) type SharedDevice = Arc<Mutex<dyn PortDevice>>;
 
 /// A device and its ports.

@@ -1,6 +1,6 @@
 //! Safe wrappers of the system interfaces that a VMM needs and the standard library does not have.
 //!
-//! The room owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
+//! This crate owns: frames with descriptors on a Unix socket ([`frame`]), peers' credentials
 //! ([`peer`]), inherited sockets ([`listen`]), peers that are not waited for ([`stream`]), sockets that
 //! somebody else made ([`socket`]), taps ([`tap`]), vhost-net ([`vhost`]), file and tap transfers
 //! straight from and to guest memory, at once ([`guest_io`]) or by io_uring ([`io_uring`]), disk images

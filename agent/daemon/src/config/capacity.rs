@@ -45,7 +45,7 @@ impl Capacity {
         (!(1..=1000).contains(&ratio)).then_some((setting, ratio, "must be 1 to 1000"))
     }
 
-    /// For the planner of room.
+    /// For the planner of capacity.
     pub(crate) fn rules(&self) -> CapacityRules {
         CapacityRules {
             reserved_memory_bytes: self.reserved_memory_bytes,

@@ -11,7 +11,7 @@ use super::guests::number;
 use crate::reservations::CapacityFigures;
 use crate::resources::Resources;
 
-/// The node's room at a scrape.
+/// The node's capacity at a scrape.
 #[derive(Debug)]
 pub(crate) struct NodeMetrics {
     pub(crate) figures: CapacityFigures,

@@ -141,31 +141,31 @@ impl Objects {
             }));
         }
         let written = self.store.write(|transaction| {
-            let (mut decision, claimed) = match judged(transaction)? {
+            let (mut decision, path_records) = match judged(transaction)? {
                 None => return Ok(None),
                 Some(Judged::Repeated(applied)) => {
                     return Ok(Some((*applied, false, PathRecords::new(), 0)));
                 }
-                Some(Judged::Decided(decision, claimed)) => (decision, claimed),
+                Some(Judged::Decided(decision, path_records)) => (decision, path_records),
             };
             let spawn = decision.applied.created;
             if spawn {
                 call.made(decision.applied.object.metadata.get_or_insert_default());
             }
             *committing = call.mark();
-            paths::put_records(transaction, &claimed)?;
+            paths::put_records(transaction, &path_records)?;
             let key = &apply.idempotency_key;
             let applied = self.store_decision(transaction, *decision, key, now)?;
             // After all that may refuse: others share the transaction.
             if let Some(companion) = companion.filter(|_| spawn) {
                 self.store_companion(transaction, companion)?;
             }
-            Ok(Some((applied, spawn, claimed, transaction.version())))
+            Ok(Some((applied, spawn, path_records, transaction.version())))
         });
-        let Some((applied, spawn, claimed, version)) = written? else {
+        let Some((applied, spawn, path_records, version)) = written? else {
             return Ok(None);
         };
-        for (path, record) in claimed {
+        for (path, record) in path_records {
             self.node.known_paths.insert(path, record, version);
         }
         Ok(Some((applied, spawn)))
@@ -209,10 +209,10 @@ impl Objects {
             check_open(space.as_ref(), ("virtualmachineinstances", &id))?;
         }
         let decision = decided?;
-        let owner = (target.namespace.as_str(), target.name.as_str());
+        let vmi = (target.namespace.as_str(), target.name.as_str());
         let rules = self.node.path_rules();
-        let claimed = paths::judge_disks(transaction, &rules, owner, &decision.written)?;
-        Ok(Some(Judged::Decided(Box::new(decision), claimed)))
+        let path_records = paths::judge_disks(transaction, &rules, vmi, &decision.written)?;
+        Ok(Some(Judged::Decided(Box::new(decision), path_records)))
     }
 
     fn store_decision(

@@ -50,7 +50,7 @@ impl<'a> Finder<'a> {
 
     /// An object, if it is there.
     pub(super) fn find(&self, id: &ObjectId) -> Option<Object> {
-        match self.look(id) {
+        match self.read(id) {
             Ok(found) => found,
             Err(error) => {
                 *self.failed.borrow_mut() = Some(error);
@@ -59,7 +59,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn look(&self, id: &ObjectId) -> Result<Option<Object>, ApiError> {
+    fn read(&self, id: &ObjectId) -> Result<Option<Object>, ApiError> {
         let kind = kind_of(&id.kind)?;
         let key = key(id);
         let row = self.objects.store.ledger().object(&key).map_err(store)?;

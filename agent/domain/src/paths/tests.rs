@@ -116,13 +116,13 @@ fn a_disk_of_one_namespace_is_no_others_until_the_operator_grants_it_by_its_path
         let answer = judge(&shared, "b", "/srv/x.img", wanted);
         assert_eq!(answer, Err(PathRefusal::OwnedByOtherNamespace));
     }
-    assert!(shared.is_of_another("b", Path::new("/srv/x.img")));
-    assert!(!shared.is_of_another("b", Path::new("/srv/y.img")));
-    assert!(shared.is_of_another("b", Path::new("/disks/a/x.img")));
-    assert!(!shared.is_of_another("b", Path::new("/disks/b/x.img")));
+    assert!(shared.belongs_to_other_namespace("b", Path::new("/srv/x.img")));
+    assert!(!shared.belongs_to_other_namespace("b", Path::new("/srv/y.img")));
+    assert!(shared.belongs_to_other_namespace("b", Path::new("/disks/a/x.img")));
+    assert!(!shared.belongs_to_other_namespace("b", Path::new("/disks/b/x.img")));
     let granted = rules(&[("/srv/x.img", &["c"]), ("/srv/x.img", &["b"])], &[record]);
     assert_eq!(judge(&granted, "b", "/srv/x.img", WRITE).unwrap(), "/srv");
-    assert!(!granted.is_of_another("b", Path::new("/srv/x.img")));
+    assert!(!granted.belongs_to_other_namespace("b", Path::new("/srv/x.img")));
     // A star is no exact word about somebody's disk.
     let star = rules(&[("/srv/x.img", &["*"])], &[record]);
     assert_eq!(
@@ -312,7 +312,7 @@ fn whom_the_operator_grants_exactly_a_disk_takes_it_from_its_namespace_and_from_
                 "{namespace}"
             );
         }
-        assert!(handed.is_of_another(namespace, Path::new(disk)));
+        assert!(handed.belongs_to_other_namespace(namespace, Path::new(disk)));
         assert!(is_contested(&handed, namespace, disk));
         let refused = accept(&mut handed, namespace, disk);
         assert_eq!(refused, Err(PathRefusal::OwnedByOtherNamespace));
@@ -363,16 +363,16 @@ fn a_symlink_leads_to_no_file_that_stays_with_other_namespaces() {
     let left_over: (&str, &[&str], bool) = ("/disks/old.img", &["default"], false);
     let old = Path::new("/disks/old.img");
     let ungranted = rules(&[], &[left_over]);
-    assert!(ungranted.is_of_another("a", old));
-    assert!(!ungranted.is_of_another("default", old));
+    assert!(ungranted.belongs_to_other_namespace("a", old));
+    assert!(!ungranted.belongs_to_other_namespace("default", old));
     // As where the path itself is named.
     let refused = judge(&ungranted, "a", "/disks/old.img", READ);
     assert_eq!(refused, Err(PathRefusal::LegacyNamespaces));
     for grant in ["/disks/old.img", "/disks"] {
         let granted = rules(&[(grant, &["a"])], &[left_over]);
-        assert!(!granted.is_of_another("a", old), "{grant}");
+        assert!(!granted.belongs_to_other_namespace("a", old), "{grant}");
         judge(&granted, "a", "/disks/old.img", READ).unwrap();
-        assert!(granted.is_of_another("b", old), "{grant}");
+        assert!(granted.belongs_to_other_namespace("b", old), "{grant}");
     }
 }
 
@@ -382,7 +382,7 @@ fn who_names_a_directory_as_a_disk_has_not_made_its_files_his() {
     accept(&mut shared, "b", "/disks/shared").unwrap();
     for namespace in ["a", "b"] {
         judge(&shared, namespace, "/disks/shared/x.img", WRITE).unwrap();
-        assert!(!shared.is_of_another(namespace, Path::new("/disks/shared/x.img")));
+        assert!(!shared.belongs_to_other_namespace(namespace, Path::new("/disks/shared/x.img")));
     }
     // Nor has he them once the operator has taken the grant away.
     shared.grants.clear();

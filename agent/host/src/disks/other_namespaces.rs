@@ -1,4 +1,5 @@
-//! Whose a block device is while no guest has it: paths are remembered, and other paths may lead to the same device.
+//! Keeps a namespace from another namespace's block device while no guest uses it: the ledger has records of paths, and other paths may
+//! lead to the same device.
 //!
 //! Where paths of several namespaces lead to a device, a part of it or what it is a part of, the oldest record counts. A
 //! record that never counted, because the device was another namespace's already, takes nothing from anybody.
@@ -18,7 +19,7 @@ use crate::work::mounts::mount_of;
 ///
 /// A path that leads nowhere at present is nobody's disk. Paths on file systems whose servers may not answer are not
 /// followed: others must be able to open their devices meanwhile.
-pub(super) fn device_is_of_another(
+pub(super) fn device_belongs_to_other_namespace(
     device: Device,
     allowed: &AllowedPaths,
     path: &Path,

@@ -50,8 +50,9 @@ impl Fetcher {
 
 impl Drop for Fetcher {
     fn drop(&mut self) {
-        let is_of_another = |_: &String, from: &mut Arc<str>| !Arc::ptr_eq(from, &self.registry);
-        self.fetches.lock().retain(is_of_another);
+        let belongs_to_other_namespace =
+            |_: &String, from: &mut Arc<str>| !Arc::ptr_eq(from, &self.registry);
+        self.fetches.lock().retain(belongs_to_other_namespace);
     }
 }
 

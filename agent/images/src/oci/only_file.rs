@@ -65,8 +65,9 @@ impl<W: Output> Taking<'_, W> {
             return Ok(());
         };
         let path = self.directory.join(name);
-        let is_of_another = self.taken.as_ref().is_some_and(|(taken, _)| *taken != path);
-        if is_of_another || self.is_odd {
+        let belongs_to_other_namespace =
+            self.taken.as_ref().is_some_and(|(taken, _)| *taken != path);
+        if belongs_to_other_namespace || self.is_odd {
             return Ok(());
         }
         match entry.kind {

@@ -1,4 +1,4 @@
-//! Why there is no room, in figures for people.
+//! Why the capacity is not enough, in figures for people.
 
 use super::figures::Capacity;
 use super::taken::Taken;

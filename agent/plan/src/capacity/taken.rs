@@ -1,4 +1,4 @@
-//! What is taken of a node, and whether there is room for one more.
+//! What is taken of a node's capacity, and whether one more demand fits.
 
 use super::figures::{Capacity, GuestDemand, Used, millis_of};
 use crate::cpus::CpuSet;
@@ -45,7 +45,7 @@ impl Taken {
         }
     }
 
-    /// What a demand gets; `None` when there is no room for it.
+    /// What a demand gets; `None` when it does not fit.
     pub(super) fn grant(
         &self,
         capacity: &Capacity,
@@ -54,10 +54,10 @@ impl Taken {
         let has_pages = demand
             .hugepages
             .is_none_or(|pages| pages.bytes <= self.hugepages(capacity, pages.page_bytes).0);
-        let has_room = has_pages
+        let fits = has_pages
             && demand.all_memory_bytes() <= self.free_memory(capacity)
             && demand.cpu_millis <= self.free_cpu(capacity);
-        let cpus = self.cpus(capacity, demand).filter(|_| has_room)?;
+        let cpus = self.cpus(capacity, demand).filter(|_| fits)?;
         Some(ResourceDemand {
             cpus,
             ..demand.clone()

@@ -17,6 +17,7 @@ pub struct Allocations {
     /// What it is on the pod network, if it has an interface there: its name's, while there are objects of that name.
     pub pod: Option<PodAddress>,
     /// What it takes of its node: from before its first launch until it has ended and no VMM lives.
+    // Earlier releases stored it under this name.
     #[serde(rename = "room")]
     pub reservation: Option<ResourceDemand>,
 }

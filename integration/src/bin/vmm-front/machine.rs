@@ -126,7 +126,7 @@ fn devices(flags: &Run, descriptors: &mut Descriptors) -> anyhow::Result<Vec<v1:
         }
         let address = find(
             addresses.interfaces.get(&index.to_string()),
-            "a network card",
+            "a network device",
         )?;
         devices.push(v1::PciDevice::at(
             address.bus,

@@ -46,7 +46,7 @@ pub struct DiskFlag {
     pub thread: String,
 }
 
-/// A network card.
+/// A NIC.
 #[derive(Clone, Debug)]
 pub struct NetFlag {
     pub tap: String,

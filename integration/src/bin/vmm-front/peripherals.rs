@@ -31,7 +31,7 @@ devices that a machine has one of, and what watches over the guest's life:
   --smbios TABLE         one of system, board and chassis, then ,serial=S ,manufacturer=M and so on; or oem,TEXT,...
 ";
 
-/// Devices besides disks and network cards.
+/// Devices besides disks and NICs.
 #[derive(Debug, Default)]
 pub struct Peripherals {
     rng: bool,

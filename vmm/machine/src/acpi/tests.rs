@@ -297,7 +297,7 @@ fn the_dsdt_is_understood_by_the_reference_compiler() {
 
 /// The arguments of `_DSM` are those of Linux: the UUID of PCI's functions, revision, function.
 #[test]
-fn the_reference_interpreter_reads_the_numbers_of_cards() {
+fn the_reference_interpreter_reads_the_numbers_of_nics() {
     const UUID: &str = "(D0 37 C9 E5 53 35 7A 4D 91 17 EA 4D 19 C3 43 4D)";
     const OTHER: &str = "(D1 37 C9 E5 53 35 7A 4D 91 17 EA 4D 19 C3 43 4D)";
     const NOTHING: &str = "[Buffer] Length 01 =     0000: 00";

@@ -41,7 +41,7 @@ pub struct Snapshot {
     pub sections: Vec<Section>,
 }
 
-/// Messages of KVM's room as payloads.
+/// Messages of `vmm/kvm` as payloads.
 struct KvmState<M>(M);
 
 trait KvmKind: Message + Default {
