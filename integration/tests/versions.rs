@@ -204,7 +204,7 @@ fn go_on_from(commit: &str) -> anyhow::Result<()> {
     let refused = host.sh(&format!(
         "{PREVIOUS}/kvmlet --config {PREVIOUS}/kvmlet.toml 2>&1; echo code $?"
     ))?;
-    let words = "the ledger has format 3, this kvmlet knows formats up to 1; install the newer kvmlet again";
+    let words = "the ledger has format 4, this kvmlet knows formats up to 1; install the newer kvmlet again";
     assert!(
         refused.contains(words) && !refused.contains("code 0"),
         "{refused}"
