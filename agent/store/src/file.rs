@@ -23,7 +23,8 @@ use crate::tables::{FORMAT, META, META_FORMAT, META_WAL};
 use crate::wal::Wal;
 use crate::written::{Write, carry_out};
 
-/// Pages kept in memory, of which half may be changed ones, as many as the log can change. An agent with few objects needs few of them.
+/// Pages kept in memory, of which half may be changed ones: further ones go to the file before a checkpoint. An agent with few
+/// objects needs few of them.
 const CACHE_BYTES: usize = 8 << 20;
 
 /// A file that cannot be opened again is left alone for so long: opening it reads all of it.

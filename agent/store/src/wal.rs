@@ -19,10 +19,10 @@ use crate::directory::sync_parent;
 use crate::frames::{PREFIX_BYTES, finish, frame_at};
 use crate::operations::Operations;
 
-/// Bytes of the log at most. An agent that was killed carries them out in a fraction of a second.
+/// Bytes of the log at most, which the agent after one that was killed has to carry out.
 const LOG_BYTES: u64 = 4 << 20;
 
-/// The file grows by so much: a sync of bytes that the file has already takes no change of its inode.
+/// The file grows by so much: most syncs need no new blocks.
 const GROWTH_BYTES: u64 = 256 << 10;
 
 /// The log of the ledger at `path`.
@@ -30,27 +30,13 @@ pub(crate) fn wal_of(path: &Path) -> PathBuf {
     path.with_added_extension("wal")
 }
 
-/// The log's file, which is made when it is first needed: a ledger opens on a full disk, too.
-#[derive(Debug)]
-enum LogFile {
-    Open(Box<dyn StorageBackend>),
-    Missing(PathBuf),
-}
-
-impl LogFile {
-    fn get_or_create(&mut self) -> io::Result<&dyn StorageBackend> {
-        if let Self::Missing(path) = self {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false);
-            let file = options.mode(0o600).open(&*path)?;
-            sync_parent(path)?;
-            *self = Self::Open(Box::new(backend(file)?));
-        }
-        match self {
-            Self::Open(file) => Ok(&**file),
-            Self::Missing(_) => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
+/// Makes the log's file.
+fn create(path: &Path) -> io::Result<Box<dyn StorageBackend>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    let file = options.mode(0o600).open(path)?;
+    sync_parent(path)?;
+    Ok(Box::new(backend(file)?))
 }
 
 fn backend(file: std::fs::File) -> io::Result<FileBackend> {
@@ -60,7 +46,9 @@ fn backend(file: std::fs::File) -> io::Result<FileBackend> {
 /// The write-ahead log.
 #[derive(Debug)]
 pub(crate) struct Wal {
-    file: LogFile,
+    path: PathBuf,
+    /// Made when it is first needed: a ledger opens on a full disk, too.
+    file: Option<Box<dyn StorageBackend>>,
     /// The one that the database names; `None` where it names none.
     epoch: Option<u64>,
     /// Frames of this epoch.
@@ -78,18 +66,18 @@ impl Wal {
     /// When the file cannot be opened.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = wal_of(path);
-        let file = OpenOptions::new().read(true).write(true).open(&path);
-        match file {
-            Ok(file) => Ok(Self::over(LogFile::Open(Box::new(backend(file)?)))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self::over(LogFile::Missing(path)))
-            }
-            Err(error) => Err(error),
-        }
+        let file: Option<Box<dyn StorageBackend>> =
+            match OpenOptions::new().read(true).write(true).open(&path) {
+                Ok(file) => Some(Box::new(backend(file)?)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            };
+        Ok(Self::over(path, file))
     }
 
-    const fn over(file: LogFile) -> Self {
+    const fn over(path: PathBuf, file: Option<Box<dyn StorageBackend>>) -> Self {
         Self {
+            path,
             file,
             epoch: None,
             frames: 0,
@@ -101,7 +89,7 @@ impl Wal {
     /// A log in a file of a test.
     #[cfg(test)]
     pub(crate) fn of_file(file: impl StorageBackend) -> Self {
-        Self::over(LogFile::Open(Box::new(file)))
+        Self::over(PathBuf::new(), Some(Box::new(file)))
     }
 
     /// The frames of the epoch that the database names. None may follow them: the page cache may have what the disk has not, after a
@@ -112,7 +100,7 @@ impl Wal {
     pub(crate) fn read(&mut self, epoch: u64) -> io::Result<Vec<Vec<u8>>> {
         self.begin(epoch);
         let mut frames = Vec::new();
-        if let LogFile::Open(file) = &self.file {
+        if let Some(file) = &self.file {
             while let Some(frame) = frame_at(&**file, self.end, (epoch, self.frames))? {
                 self.frames += 1;
                 self.end += frame.len() as u64;
@@ -161,17 +149,18 @@ impl Wal {
     /// Has the frame that could not be written not count where the file is read again, as far as that can be done.
     fn erase(&mut self) {
         let offset = self.end;
-        let erased = match &self.file {
-            LogFile::Open(file) => file.write(offset, &[0; PREFIX_BYTES]),
-            LogFile::Missing(_) => Ok(()),
-        };
-        // What cannot be erased is void after the checkpoint that follows.
-        drop(erased);
+        if let Some(file) = &self.file {
+            // What cannot be erased is void after the checkpoint that follows.
+            drop(file.write(offset, &[0; PREFIX_BYTES]));
+        }
     }
 
     fn write(&mut self, frame: &[u8], end: u64) -> io::Result<()> {
         let offset = self.end;
-        let file = self.file.get_or_create()?;
+        let file = match &mut self.file {
+            Some(file) => file,
+            missing => missing.insert(create(&self.path)?),
+        };
         let length = file.len()?;
         if length < end {
             let wanted = end.next_multiple_of(GROWTH_BYTES);

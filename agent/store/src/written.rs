@@ -86,7 +86,7 @@ impl<'txn, K: Key + 'static, V: Value + 'static> Written<'txn, K, V> {
 
     fn open(&mut self) -> Result<&mut Table<'txn, K, V>, StoreError> {
         self.rows()?;
-        self.table.get_mut().ok_or(StoreError::Closed)
+        Ok(self.table.get_mut().expect("its rows were opened just now"))
     }
 }
 
